@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+# A thin front to CMake's presets. On a fresh Debian 12, `make run` and `make test` are all it takes: both
+# install what is missing (tools/setup.sh), as root or through sudo.
+#
+#   run           a tour of the runtime in the terminal
+#   test          the whole suite, release and dev builds
+#   asan, tsan    the whole suite under AddressSanitizer and UBSan, under ThreadSanitizer
+#   aarch64       cross build, unit tests under qemu-user
+#   clang         build with clang, warnings as errors
+#   check         layers, headers, format, tls, tidy: each a target of its own
+#   bench         the quick benchmarks against the peers; bench-full takes its time
+#   soak          the stress suite for SOAK seconds a test (600)
+#   format-fix    rewrites the sources as .clang-format wants them
+#   setup, clean
+JOBS ?= $(shell nproc)
+SOAK ?= 600
+CTEST_FLAGS ?=
+
+.DEFAULT_GOAL := test
+.PHONY: run test test-% asan tsan aarch64 clang check layers headers format format-fix tls tidy \
+        bench bench-full soak setup setup-ci setup-bench clean build-%
+
+run: setup
+	cmake --preset release >/dev/null
+	cmake --build --preset release -j $(JOBS) --target example_tour
+	build/release/examples/tour
+
+test: test-release test-dev
+asan tsan: %: test-%
+aarch64: setup-ci test-aarch64
+clang: setup-ci build-clang
+
+build-%: setup
+	cmake --preset $* >/dev/null
+	cmake --build --preset $* -j $(JOBS)
+
+# The wrapper matters to sanitized builds only, and costs the others nothing.
+test-%: build-%
+	tools/with_sanitizer_env.sh ctest --preset $* -j $(JOBS) $(CTEST_FLAGS)
+
+check: layers headers format tls tidy
+
+layers:
+	tools/check_layers.py --self-test
+	tools/check_layers.py
+
+headers: setup-ci
+	JOBS=$(JOBS) tools/check_headers.sh
+
+format format-fix: setup-ci
+	find include src tests examples bench tools -name '*.cc' -o -name '*.h' -o -name '*.hpp' -o -name '*.cpp' | \
+	  xargs clang-format-14 $(if $(filter format,$@),--dry-run -Werror,-i)
+
+tls: build-release
+	tools/check_tls.py --self-test
+	tools/check_tls.py build/release
+
+tidy: setup-ci
+	cmake --preset clang >/dev/null
+	run-clang-tidy-14 -quiet -p build/clang -j $(JOBS) "$(CURDIR)/src/.*\.cc$$" >build/tidy.log 2>&1 || \
+	  { sed -nE 's/\x1b\[[0-9;]*m//g; s|^$(CURDIR)/||; /(warning|error): /p' build/tidy.log | sort -u; exit 1; }
+
+bench: setup setup-bench
+	bench/run.py quick
+bench-full: setup setup-bench
+	bench/run.py full
+
+# Tests of the stress suite run for WEFT_SOAK_SECONDS where it is set.
+soak: build-release
+	WEFT_SOAK_SECONDS=$(SOAK) build/release/tests/weft_stress
+
+setup:
+	@tools/setup.sh base
+setup-ci:
+	@tools/setup.sh base ci
+setup-bench:
+	@tools/setup.sh bench
+
+clean:
+	rm -rf build
