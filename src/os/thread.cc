@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// See thread.h. The start arguments travel in a small static-free way: they live on the creator's
+// stack until the new thread has taken them over.
+#include "os/thread.h"
+
+#include <csignal>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "os/note.h"
+
+namespace weft::rt {
+namespace {
+
+struct start_args {
+  void (*fn)(void*);
+  void* arg;
+  const char* name;
+  note taken;
+};
+
+void* trampoline(void* p) {
+  auto* a = static_cast<start_args*>(p);
+  const auto fn = a->fn;
+  void* const arg = a->arg;
+  pthread_setname_np(pthread_self(), a->name);
+  a->taken.wake();
+  fn(arg);
+  return nullptr;
+}
+
+}  // namespace
+
+int start_thread(void (*fn)(void*), void* arg, const char* name) noexcept {
+  start_args a{fn, arg, name, {}};
+  sigset_t block, old;
+  sigfillset(&block);
+  for (int sig : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS})
+    sigdelset(&block, sig);
+  pthread_sigmask(SIG_SETMASK, &block, &old);
+  pthread_attr_t attr;
+  pthread_attr_init(&attr);
+  pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+  pthread_t t;
+  const int err = pthread_create(&t, &attr, trampoline, &a);
+  pthread_attr_destroy(&attr);
+  pthread_sigmask(SIG_SETMASK, &old, nullptr);
+  if (err == 0) a.taken.sleep();
+  return err;
+}
+
+pid_t thread_id() noexcept { return static_cast<pid_t>(::syscall(SYS_gettid)); }
+
+}  // namespace weft::rt

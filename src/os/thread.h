@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starting a thread of the runtime. Only the thread-maker calls this once the runtime is up:
+// pthread_create takes malloc's and the loader's locks (DESIGN 2.3, 4.1).
+#pragma once
+
+#include <sys/types.h>
+
+namespace weft::rt {
+
+// A detached thread with every signal blocked but the synchronous ones, named `name` (at most 15
+// characters). Returns 0 or an errno value.
+int start_thread(void (*fn)(void*), void* arg, const char* name) noexcept;
+pid_t thread_id() noexcept;
+
+}  // namespace weft::rt
