@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// The context switch: the contract; one .S file an architecture keeps it.
+//
+// weft_switch(from, to, commit, a, b)
+//   1. saves what the ABI asks a callee to keep (integer registers, the floating-point control
+//   words) on the
+//      current stack and stores the stack pointer in *from;
+//   2. loads `to`, a pointer stored by an earlier weft_switch or made by make_context, and restores
+//   from there;
+//   3. if commit is not null, jumps to commit(a, b) in such a way that commit *returns into the
+//   resumed frame*.
+// So commit runs on the arriving stack, after the old one is completely saved: it may publish the
+// old goroutine to other threads, unlock what it held, or free its stack. This is the deferred
+// commit of DESIGN 1. commit must not switch, throw, or use the old stack once it has published it.
+//
+// Why not a call to the switch and an indirect jump out of it: the return-address predictor would
+// then be off by one for every frame above. As it stands, call and ret stay paired, a callee that
+// switches as its last act is itself a tail jump, and two goroutines parked at the same place
+// predict each other's returns. Rejected: inline assembly that clobbers every register. It measures
+// the same once the callers are ordinary functions (they save the same six registers in their
+// prologues) and puts assembly into string literals.
+//
+// Runs on the stack it leaves, then on the one it enters. No allocation, no TLS.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+extern "C" {
+using weft_commit = void (*)(void* a, void* b);
+void weft_switch(void** from, void* to, weft_commit commit, void* a, void* b) noexcept;
+// First frame of every goroutine: calls fn(a, b, c) on the fresh stack; the unwinder and gdb stop
+// here.
+void weft_entry() noexcept;
+}
+
+namespace weft::rt {
+
+// Words that weft_switch keeps on the stack, lowest address first; the .S files rely on it.
+#if defined(__x86_64__)
+struct switch_frame {
+  std::uint32_t mxcsr;
+  std::uint32_t x87_cw;
+  void* r15;
+  void* r14;  // weft_entry: c
+  void* r13;  // weft_entry: fn
+  void* r12;  // weft_entry: a
+  void* rbx;  // weft_entry: b
+  void* rbp;
+  void* rip;
+};
+static_assert(sizeof(switch_frame) == 64 && offsetof(switch_frame, r15) == 8 &&
+              offsetof(switch_frame, r13) == 24 && offsetof(switch_frame, rip) == 56);
+#elif defined(__aarch64__)
+struct switch_frame {
+  void* x[10];  // x19 … x28; weft_entry: fn, a, b, c in the first four
+  void* fp;     // x29
+  void* lr;     // x30
+  std::uint64_t d[8];
+  std::uint64_t fpcr;
+  std::uint64_t pad;
+};
+static_assert(sizeof(switch_frame) == 176 && offsetof(switch_frame, fp) == 80 &&
+              offsetof(switch_frame, d) == 96 && offsetof(switch_frame, fpcr) == 160);
+#else
+#error "weft runs on x86-64 and aarch64"
+#endif
+
+using entry_fn = void (*)(void* a, void* b, void* c);
+
+// Lays a frame below `top` (16-byte aligned) from which weft_switch starts fn(a, b, c). Returns
+// what to switch to. A new goroutine starts with the default floating-point environment, whatever
+// its creator has set.
+inline void* make_context(std::uintptr_t top, entry_fn fn, void* a, void* b = nullptr,
+                          void* c = nullptr) noexcept {
+  auto* f = reinterpret_cast<switch_frame*>(top - sizeof(switch_frame));
+#if defined(__x86_64__)
+  *f = switch_frame{0x1f80,
+                    0x037f,
+                    nullptr,
+                    c,
+                    reinterpret_cast<void*>(fn),
+                    a,
+                    b,
+                    nullptr,
+                    reinterpret_cast<void*>(&weft_entry)};
+#else
+  *f = switch_frame{};
+  f->x[0] = reinterpret_cast<void*>(fn);
+  f->x[1] = a;
+  f->x[2] = b;
+  f->x[3] = c;
+  f->lr = reinterpret_cast<void*>(&weft_entry);
+#endif
+  return f;
+}
+
+}  // namespace weft::rt

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// See fiber.h. Runs on the stack that leaves and then on the one that enters.
+#include "context/fiber.h"
+
+#include <pthread.h>
+
+namespace weft::rt {
+
+void fiber::adopt_thread() noexcept {
+#if defined(WEFT_ASAN)
+  pthread_attr_t attr;
+  void* base = nullptr;
+  std::size_t size = 0;
+  if (pthread_getattr_np(pthread_self(), &attr) == 0) {
+    pthread_attr_getstack(&attr, &base, &size);
+    pthread_attr_destroy(&attr);
+  }
+  lo = reinterpret_cast<std::uintptr_t>(base);
+  hi = lo + size;
+#elif defined(WEFT_TSAN)
+  handle = __tsan_get_current_fiber();
+#endif
+}
+
+#if defined(WEFT_ASAN)
+__attribute__((noinline, no_sanitize("address"))) void fiber_switch(fiber& from, fiber& to,
+                                                                    bool last, void** from_sp,
+                                                                    void* to_sp, weft_commit commit,
+                                                                    void* a, void* b) noexcept {
+  void* fake = nullptr;
+  __sanitizer_start_switch_fiber(last ? nullptr : &fake, reinterpret_cast<void*>(to.lo),
+                                 to.hi - to.lo);
+  (void)from;
+  weft_switch(from_sp, to_sp, commit, a, b);
+  __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
+}
+#elif defined(WEFT_TSAN)
+__attribute__((noinline, no_sanitize("thread"))) void fiber_switch(fiber&, fiber& to, bool,
+                                                                   void** from_sp, void* to_sp,
+                                                                   weft_commit commit, void* a,
+                                                                   void* b) noexcept {
+  __tsan_switch_to_fiber(to.handle, 0);
+  weft_switch(from_sp, to_sp, commit, a, b);
+}
+#endif
+
+}  // namespace weft::rt

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// weft_switch and weft_entry for aarch64, AAPCS64. The contract is in context.h; the layout of what is stored
+// here is switch_frame there. The CFI remarks of switch_x86_64.S hold here too.
+        .text
+        .globl  weft_switch
+        .hidden weft_switch
+        .type   weft_switch, %function
+        .p2align 4
+weft_switch:                            // x0 = from, x1 = to, x2 = commit, x3 = a, x4 = b
+        .cfi_startproc
+        hint    #34                     // bti c
+        sub     sp, sp, #176
+        .cfi_adjust_cfa_offset 176
+        stp     x19, x20, [sp, #0]
+        .cfi_rel_offset x19, 0
+        .cfi_rel_offset x20, 8
+        stp     x21, x22, [sp, #16]
+        .cfi_rel_offset x21, 16
+        .cfi_rel_offset x22, 24
+        stp     x23, x24, [sp, #32]
+        .cfi_rel_offset x23, 32
+        .cfi_rel_offset x24, 40
+        stp     x25, x26, [sp, #48]
+        .cfi_rel_offset x25, 48
+        .cfi_rel_offset x26, 56
+        stp     x27, x28, [sp, #64]
+        .cfi_rel_offset x27, 64
+        .cfi_rel_offset x28, 72
+        stp     x29, x30, [sp, #80]
+        .cfi_rel_offset x29, 80
+        .cfi_rel_offset x30, 88
+        stp     d8, d9, [sp, #96]
+        .cfi_rel_offset d8, 96
+        .cfi_rel_offset d9, 104
+        stp     d10, d11, [sp, #112]
+        .cfi_rel_offset d10, 112
+        .cfi_rel_offset d11, 120
+        stp     d12, d13, [sp, #128]
+        .cfi_rel_offset d12, 128
+        .cfi_rel_offset d13, 136
+        stp     d14, d15, [sp, #144]
+        .cfi_rel_offset d14, 144
+        .cfi_rel_offset d15, 152
+        mrs     x9, fpcr
+        str     x9, [sp, #160]
+        mov     x10, sp
+        str     x10, [x0]
+        mov     sp, x1                  // from here on we stand on the other stack
+        ldr     x10, [sp, #160]
+        cmp     x10, x9
+        b.eq    1f                      // writing fpcr is slow; it is nearly always the same
+        msr     fpcr, x10
+1:      ldp     x19, x20, [sp, #0]
+        ldp     x21, x22, [sp, #16]
+        ldp     x23, x24, [sp, #32]
+        ldp     x25, x26, [sp, #48]
+        ldp     x27, x28, [sp, #64]
+        ldp     x29, x30, [sp, #80]
+        ldp     d8, d9, [sp, #96]
+        ldp     d10, d11, [sp, #112]
+        ldp     d12, d13, [sp, #128]
+        ldp     d14, d15, [sp, #144]
+        .cfi_restore x19
+        .cfi_restore x20
+        .cfi_restore x21
+        .cfi_restore x22
+        .cfi_restore x23
+        .cfi_restore x24
+        .cfi_restore x25
+        .cfi_restore x26
+        .cfi_restore x27
+        .cfi_restore x28
+        .cfi_restore x29
+        .cfi_restore x30
+        .cfi_restore d8
+        .cfi_restore d9
+        .cfi_restore d10
+        .cfi_restore d11
+        .cfi_restore d12
+        .cfi_restore d13
+        .cfi_restore d14
+        .cfi_restore d15
+        add     sp, sp, #176
+        .cfi_adjust_cfa_offset -176
+        cbz     x2, 2f
+        mov     x16, x2
+        mov     x0, x3
+        mov     x1, x4
+        br      x16                     // commit returns for us
+2:      ret
+        .cfi_endproc
+        .size   weft_switch, .-weft_switch
+
+        .globl  weft_entry
+        .hidden weft_entry
+        .type   weft_entry, %function
+        .p2align 4
+weft_entry:                             // x19 = fn, x20 = a, x21 = b, x22 = c
+        .cfi_startproc
+        .cfi_undefined x30
+        hint    #36                     // bti j
+        mov     x29, xzr
+        mov     x30, xzr
+        mov     x0, x20
+        mov     x1, x21
+        mov     x2, x22
+        blr     x19
+        brk     #1                      // fn never returns
+        .cfi_endproc
+        .size   weft_entry, .-weft_entry
+
+        .section .note.GNU-stack, "", %progbits

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// weft_switch and weft_entry for x86-64, System V ABI. The contract is in context.h; the layout of what is
+// pushed here is switch_frame there.
+//
+// The CFI is true at every instruction on both stacks: they hold the same frame at the same distance from the
+// CFA, so the unwinder may stop anywhere in between. weft_entry marks its return address undefined: gdb and
+// the C++ unwinder end there.
+        .text
+        .globl  weft_switch
+        .hidden weft_switch
+        .type   weft_switch, @function
+        .p2align 4
+weft_switch:                            // rdi = from, rsi = to, rdx = commit, rcx = a, r8 = b
+        .cfi_startproc
+        endbr64
+        pushq   %rbp
+        .cfi_adjust_cfa_offset 8
+        .cfi_rel_offset %rbp, 0
+        pushq   %rbx
+        .cfi_adjust_cfa_offset 8
+        .cfi_rel_offset %rbx, 0
+        pushq   %r12
+        .cfi_adjust_cfa_offset 8
+        .cfi_rel_offset %r12, 0
+        pushq   %r13
+        .cfi_adjust_cfa_offset 8
+        .cfi_rel_offset %r13, 0
+        pushq   %r14
+        .cfi_adjust_cfa_offset 8
+        .cfi_rel_offset %r14, 0
+        pushq   %r15
+        .cfi_adjust_cfa_offset 8
+        .cfi_rel_offset %r15, 0
+        subq    $8, %rsp
+        .cfi_adjust_cfa_offset 8
+        stmxcsr (%rsp)
+        fnstcw  4(%rsp)
+        movq    %rsp, (%rdi)
+        movq    %rsi, %rsp              // from here on we stand on the other stack
+        ldmxcsr (%rsp)
+        fldcw   4(%rsp)
+        addq    $8, %rsp
+        .cfi_adjust_cfa_offset -8
+        popq    %r15
+        .cfi_adjust_cfa_offset -8
+        .cfi_restore %r15
+        popq    %r14
+        .cfi_adjust_cfa_offset -8
+        .cfi_restore %r14
+        popq    %r13
+        .cfi_adjust_cfa_offset -8
+        .cfi_restore %r13
+        popq    %r12
+        .cfi_adjust_cfa_offset -8
+        .cfi_restore %r12
+        popq    %rbx
+        .cfi_adjust_cfa_offset -8
+        .cfi_restore %rbx
+        popq    %rbp
+        .cfi_adjust_cfa_offset -8
+        .cfi_restore %rbp
+        testq   %rdx, %rdx
+        jz      1f
+        movq    %rcx, %rdi
+        movq    %r8, %rsi
+        jmp     *%rdx                   // commit returns for us
+1:      ret
+        .cfi_endproc
+        .size   weft_switch, .-weft_switch
+
+        .globl  weft_entry
+        .hidden weft_entry
+        .type   weft_entry, @function
+        .p2align 4
+weft_entry:                             // r13 = fn, r12 = a, rbx = b, r14 = c, rsp 16-byte aligned
+        .cfi_startproc
+        .cfi_undefined %rip
+        .cfi_undefined %rbp
+        endbr64
+        xorl    %ebp, %ebp
+        movq    %r12, %rdi
+        movq    %rbx, %rsi
+        movq    %r14, %rdx
+        callq   *%r13
+        ud2                             // fn never returns
+        .cfi_endproc
+        .size   weft_entry, .-weft_entry
+
+        .section .note.GNU-stack, "", @progbits

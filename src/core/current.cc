@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The definition of the thread-local behind current.h and the few cold functions of the core types.
+#include "core/current.h"
+
+#include "base/print.h"
+
+extern "C" {
+thread_local constinit weft::rt::M* weft_tls_m = nullptr;
+}
+
+namespace weft::rt {
+
+__attribute__((noinline)) void set_current_m(M* m) noexcept { weft_tls_m = m; }
+
+void G::bad_status(g_status from, g_status to) const noexcept {
+  begin_fatal();
+  printer(2) << "runtime: goroutine " << goid << ": status is " << to_string(state()) << ", wanted "
+             << to_string(from) << " -> " << to_string(to) << "\nfatal error: bad g->status\n";
+  end_fatal();
+}
+
+}  // namespace weft::rt

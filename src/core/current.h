@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The current M, the one thread-local of the scheduler, through an accessor that no compiler can
+// hoist.
+//
+// A goroutine may wake on another thread, so neither the value nor the *address* of a thread-local
+// may be carried over a call that switches (DESIGN 2.1). The compiler knows nothing of that: it may
+// compute %fs:0 once and keep it. Hence one read in volatile assembly: it can be neither merged
+// with an earlier one nor moved over a switch. tools/check_tls.py proves on the disassembly that
+// nobody else slips.
+#pragma once
+
+#include "core/m.h"
+
+extern "C" {
+extern thread_local constinit weft::rt::M* weft_tls_m
+    __attribute__((visibility("hidden"), tls_model("initial-exec")));
+}
+
+namespace weft::rt {
+
+[[gnu::always_inline]] inline M* current_m() noexcept {
+  M* m;
+#if defined(__x86_64__)
+  asm volatile(
+      "movq weft_tls_m@gottpoff(%%rip), %0\n\t"
+      "movq %%fs:(%0), %0"
+      : "=r"(m));
+#elif defined(__aarch64__)
+  void* off;
+  asm volatile(
+      "mrs %0, tpidr_el0\n\t"
+      "adrp %1, :gottprel:weft_tls_m\n\t"
+      "ldr %1, [%1, #:gottprel_lo12:weft_tls_m]\n\t"
+      "ldr %0, [%0, %1]"
+      : "=&r"(m), "=&r"(off));
+#endif
+  return m;
+}
+
+// Null on a plain thread and on g0.
+[[gnu::always_inline]] inline G* current_g() noexcept {
+  M* m = current_m();
+  return m == nullptr ? nullptr : m->curg;
+}
+
+void set_current_m(M* m) noexcept;
+
+}  // namespace weft::rt

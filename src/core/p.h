@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// P: the right to run goroutines, and the resources that go with it. Ps are made once and never
+// freed; ids are dense, a P with id >= procs is dead (P5).
+//
+// Fields by owner: 'owner' is the M that holds the P.
+#pragma once
+
+#include <cstdint>
+
+#include "base/atomic.h"
+#include "base/random.h"
+#include "core/runq.h"
+#include "core/status.h"
+
+namespace weft::rt {
+
+struct M;
+
+inline constexpr std::uint32_t max_procs = 1024;
+
+struct alignas(64) P {
+  // -- anybody reads, owner writes.
+  atomic<p_status> status{p_status::dead};
+  std::uint32_t id = 0;
+  atomic<M*> m{nullptr};               // P1: points back
+  atomic<std::uint32_t> schedtick{0};  // one up at each time slice; sysmon watches it
+  atomic<std::uint32_t> preempt{
+      0};  // set by sysmon and stop-the-world: give way at the next call that may park
+  atomic<bool> orphan{false};  // its run is over; its M must never run again
+  // -- owner only.
+  std::uint32_t until_global = 61;  // rounds until the global queue is looked at first
+  std::uint32_t round_end = 0;  // ring index behind the last batch from the global queue, see yield
+  G* free_gs = nullptr;         // dead goroutines with warm stacks, last in first out
+  std::uint32_t nfree_gs = 0;
+  std::uint64_t goid_next = 0, goid_end = 0;
+  random rng;
+  M* last_m = nullptr;  // who ran this P before the world stopped
+  // -- under the scheduler lock.
+  P* idle_next = nullptr;
+  // -- statistics: owner writes, anybody reads.
+  struct counters {
+    atomic<std::uint64_t> created{0}, exited{0}, steals{0}, parks{0}, switches{0}, handoffs{0},
+        preemptions{0};
+  } count;
+
+  alignas(64) runq rq;
+
+  runq_owner<runq> owner() noexcept { return runq_owner<runq>(rq); }
+  runq_thief<runq> thief() noexcept { return runq_thief<runq>(rq); }
+};
+
+// A statistic that only the owner writes: no locked instruction.
+inline void bump(atomic<std::uint64_t>& c, std::uint64_t by = 1) noexcept {
+  c.store(c.load(memory_order_relaxed) + by, memory_order_relaxed);
+}
+
+}  // namespace weft::rt
