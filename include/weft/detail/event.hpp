@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two small primitives behind task and scope. Both follow API.md's rule of destruction: set() and
+// done() do not touch the object after the one they wake can run.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include <weft/detail/spawn.hpp>
+
+namespace weft::detail {
+
+// Happens once; any number of goroutines and plain threads wait for it.
+class event {
+ public:
+  constexpr event() noexcept = default;
+  event(const event&) = delete;
+  event& operator=(const event&) = delete;
+
+  bool is_set() const noexcept { return word_.load(std::memory_order_acquire) == set_mark; }
+  WEFT_API void set() noexcept;
+  void wait() const {
+    if (!is_set()) wait_slow();
+  }
+
+ private:
+  WEFT_API void wait_slow() const;
+  static constexpr std::uintptr_t set_mark = 1;
+  mutable std::atomic<std::uintptr_t> word_{0};  // 0, set_mark, or the last waiter that came
+};
+
+// Counts what was started and what has ended, on a cache line each: starters and finishers are on
+// different cores as a rule. One waits until the two are equal.
+class countdown {
+ public:
+  constexpr countdown() noexcept = default;
+  countdown(const countdown&) = delete;
+  countdown& operator=(const countdown&) = delete;
+
+  void add() noexcept { added_.fetch_add(1, std::memory_order_relaxed); }
+  void done() noexcept {
+    // Release: what was done before is seen by the one who waits (its acquire load of done_, or its
+    // wake-up). The waiter has put -added into the word, so the last one brings it to `waits`
+    // exactly.
+    if (done_.fetch_add(1, std::memory_order_acq_rel) == waits - 1) wake();
+  }
+  void wait() {
+    while (done_.load(std::memory_order_acquire) != added_.load(std::memory_order_relaxed))
+      wait_slow();
+  }
+
+ private:
+  WEFT_API void wait_slow();
+  WEFT_API void wake() noexcept;
+  static constexpr std::uint64_t waits = 1ULL << 63;
+  alignas(64) std::atomic<std::uint64_t> added_{0};
+  void* waiter_ = nullptr;
+  std::uint64_t snapshot_ = 0;  // added_ when the waiter came
+  alignas(64) std::atomic<std::uint64_t> done_{0};
+};
+
+// At most n inside at once; the rest wait in order of arrival.
+class gate {
+ public:
+  explicit gate(std::size_t n) noexcept : free_(n) {}
+  gate(const gate&) = delete;
+  gate& operator=(const gate&) = delete;
+  WEFT_API void enter();
+  WEFT_API void leave() noexcept;
+
+ private:
+  std::atomic<std::uint32_t> lock_{0};
+  std::size_t free_;
+  void* first_ = nullptr;
+  void* last_ = nullptr;
+  static void unlock(void*, void* self) noexcept;
+};
+
+}  // namespace weft::detail

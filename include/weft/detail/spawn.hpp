@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The type-erased half of `go`: the runtime lends a piece of the new goroutine's own stack, the
+// template builds the closure there, and the runtime runs it. No allocation.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <new>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#define WEFT_API __attribute__((visibility("default")))
+
+namespace weft::detail {
+
+struct spawn_ticket {
+  void* storage;    // uninitialised, of the size and alignment asked for
+  void* goroutine;  // opaque
+};
+
+WEFT_API spawn_ticket spawn_begin(std::size_t size, std::size_t align);
+WEFT_API spawn_ticket spawn_begin(std::size_t size, std::size_t align, std::size_t stack_size,
+                                  std::string_view name);
+// run(storage) calls the closure and destroys it.
+WEFT_API void spawn_commit(spawn_ticket t, void (*run)(void*)) noexcept;
+WEFT_API void spawn_cancel(spawn_ticket t) noexcept;
+[[noreturn]] WEFT_API void go_of_nil() noexcept;
+
+// f(a...) with everything decay-copied. The arguments are moved into the call, as std::thread does.
+template <class F, class... A>
+struct closure {
+  [[no_unique_address]] F f;
+  [[no_unique_address]] std::tuple<A...> args;
+
+  template <class F2, class... A2>
+  explicit closure(F2&& f2, A2&&... a2) : f(std::forward<F2>(f2)), args(std::forward<A2>(a2)...) {}
+  decltype(auto) operator()() {
+    return std::apply(
+        [this](auto&... a) -> decltype(auto) { return std::invoke(std::move(f), std::move(a)...); },
+        args);
+  }
+};
+template <class F>
+struct closure<F> {
+  [[no_unique_address]] F f;
+  template <class F2>
+  explicit closure(F2&& f2) : f(std::forward<F2>(f2)) {}
+  decltype(auto) operator()() { return std::invoke(std::move(f)); }
+};
+
+template <class F>
+bool is_nil(const F& f) {
+  if constexpr (std::is_pointer_v<F> || std::is_member_pointer_v<F>) {
+    return f == nullptr;
+  } else if constexpr (requires {
+                         { f == nullptr } -> std::convertible_to<bool>;
+                         static_cast<bool>(f);
+                       }) {
+    return f == nullptr;  // std::function and its like
+  } else {
+    return false;
+  }
+}
+
+// Builds a C in the new goroutine and starts it. What is too big for a stack goes to the heap.
+inline constexpr std::size_t largest_on_stack = 16 * 1024;
+
+template <class C>
+void run_closure(void* p) {
+  struct guard {
+    C* c;
+    ~guard() { std::destroy_at(c); }
+  } g{static_cast<C*>(p)};
+  (*g.c)();
+}
+template <class C>
+void run_boxed(void* p) {
+  std::unique_ptr<C> c(*static_cast<C**>(p));
+  (*c)();
+}
+
+template <class C, class Begin, class... A>
+void spawn_with(Begin begin, A&&... a) {
+  if constexpr (sizeof(C) <= largest_on_stack) {
+    const spawn_ticket t = begin(sizeof(C), alignof(C));
+    if constexpr (std::is_nothrow_constructible_v<C, A...>) {
+      ::new (t.storage) C(std::forward<A>(a)...);
+    } else {
+      try {
+        ::new (t.storage) C(std::forward<A>(a)...);
+      } catch (...) {
+        spawn_cancel(t);
+        throw;
+      }
+    }
+    spawn_commit(t, &run_closure<C>);
+  } else {
+    auto c = std::make_unique<C>(std::forward<A>(a)...);
+    const spawn_ticket t = begin(sizeof(C*), alignof(C*));
+    ::new (t.storage) C*(c.release());
+    spawn_commit(t, &run_boxed<C>);
+  }
+}
+
+template <class C, class... A>
+void spawn(A&&... a) {
+  spawn_with<C>([](std::size_t size, std::size_t align) { return spawn_begin(size, align); },
+                std::forward<A>(a)...);
+}
+
+}  // namespace weft::detail

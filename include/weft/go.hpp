@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+// Goroutines: go, async and task, promise, scope, yield, goexit, procs, local.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include <weft/detail/event.hpp>
+#include <weft/detail/spawn.hpp>
+
+namespace weft {
+
+struct spawn_options {
+  std::size_t stack_size = 0;  // 0 = config's
+  std::string_view name = {};  // copied
+};
+
+// Starts a goroutine. f and its arguments are decay-copied at the call; a result is dropped.
+template <class F, class... A>
+requires std::invocable<std::decay_t<F>, std::decay_t<A>...>
+void go(F&& f, A&&... a) {
+  if (detail::is_nil(f)) detail::go_of_nil();
+  detail::spawn<detail::closure<std::decay_t<F>, std::decay_t<A>...>>(std::forward<F>(f),
+                                                                      std::forward<A>(a)...);
+}
+template <class F, class... A>
+requires std::invocable<std::decay_t<F>, std::decay_t<A>...>
+void go(const spawn_options& o, F&& f, A&&... a) {
+  if (detail::is_nil(f)) detail::go_of_nil();
+  detail::spawn_with<detail::closure<std::decay_t<F>, std::decay_t<A>...>>(
+      [&o](std::size_t size, std::size_t align) {
+        return detail::spawn_begin(size, align, o.stack_size, o.name);
+      },
+      std::forward<F>(f), std::forward<A>(a)...);
+}
+
+// Gives way: everybody else who is runnable gets a turn before this goroutine comes round again.
+WEFT_API void yield();
+// Ends this goroutine; destructors run. Counts as done for scope and task. Fatal on a plain thread.
+[[noreturn]] WEFT_API void goexit();
+WEFT_API std::uint64_t goid();  // 0 on a plain thread
+WEFT_API std::size_t num_goroutines();
+WEFT_API int procs();
+WEFT_API int set_procs(
+    int n);  // n < 1 only reads; returns the previous value; stops following the CPU limit
+WEFT_API void set_procs_auto();  // follows the CPU limit again
+WEFT_API int num_cpu();
+
+// Thrown by task::get when the goroutine called goexit.
+struct goexited : std::runtime_error {
+  goexited() : std::runtime_error("goroutine called goexit") {}
+};
+
+namespace detail {
+
+// What a task and its goroutine share.
+class task_state_base {
+ public:
+  void retain() noexcept { refs_.fetch_add(1, std::memory_order_relaxed); }
+  void release() noexcept {
+    if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1)
+      delete this;  // with the other side's release
+  }
+  event done;
+  std::exception_ptr error;
+
+ protected:
+  virtual ~task_state_base() = default;
+
+ private:
+  std::atomic<int> refs_{1};
+};
+
+template <class R>
+class task_state : public task_state_base {
+ public:
+  template <class F>
+  void run(F&& f) {
+    value_.emplace(std::forward<F>(f)());
+  }
+  template <class V>
+  void emplace(V&& v) {
+    value_.emplace(std::forward<V>(v));
+  }
+  bool has_value() const noexcept { return value_.has_value(); }
+  R take() { return std::move(*value_); }
+
+ private:
+  std::optional<R> value_;
+};
+template <class R>
+class task_state<R&> : public task_state_base {
+ public:
+  template <class F>
+  void run(F&& f) {
+    value_ = std::addressof(std::forward<F>(f)());
+  }
+  void emplace(R& v) { value_ = std::addressof(v); }
+  bool has_value() const noexcept { return value_ != nullptr; }
+  R& take() { return *value_; }
+
+ private:
+  R* value_ = nullptr;
+};
+template <>
+class task_state<void> : public task_state_base {
+ public:
+  template <class F>
+  void run(F&& f) {
+    std::forward<F>(f)();
+    returned_ = true;
+  }
+  void emplace() { returned_ = true; }
+  bool has_value() const noexcept { return returned_; }
+  void take() {}
+
+ private:
+  bool returned_ = false;
+};
+
+template <class S>
+class state_ref {  // intrusive, as small as a pointer
+ public:
+  state_ref() noexcept = default;
+  explicit state_ref(S* s) noexcept : s_(s) {}
+  state_ref(state_ref&& o) noexcept : s_(std::exchange(o.s_, nullptr)) {}
+  state_ref& operator=(state_ref&& o) noexcept {
+    if (this != &o) {
+      reset();
+      s_ = std::exchange(o.s_, nullptr);
+    }
+    return *this;
+  }
+  ~state_ref() { reset(); }
+  state_ref share() const noexcept {
+    s_->retain();
+    return state_ref(s_);
+  }
+  void reset() noexcept {
+    if (s_ != nullptr) std::exchange(s_, nullptr)->release();
+  }
+  S* operator->() const noexcept { return s_; }
+  explicit operator bool() const noexcept { return s_ != nullptr; }
+
+ private:
+  S* s_ = nullptr;
+};
+
+}  // namespace detail
+
+template <class R>
+class promise;
+
+// The result of async, or of a promise. Move-only; the destructor detaches, an exception nobody
+// fetched is dropped.
+template <class R>
+class [[nodiscard]] task {
+ public:
+  task() noexcept = default;
+
+  // Everything below throws std::logic_error on an invalid task.
+  void wait() const { state()->done.wait(); }
+  bool done() const { return state()->done.is_set(); }
+  bool valid() const noexcept { return static_cast<bool>(s_); }
+  // Once: the task is invalid afterwards. Rethrows what f threw; throws goexited if f called
+  // goexit.
+  R get() {
+    wait();
+    auto s = std::move(s_);
+    if (s->error) std::rethrow_exception(std::move(s->error));
+    if (!s->has_value()) throw goexited();
+    return s->take();
+  }
+
+ private:
+  template <class F, class... A>
+  requires std::invocable<std::decay_t<F>, std::decay_t<A>...>
+  friend auto async(F&& f, A&&... a)
+      -> task<std::invoke_result_t<std::decay_t<F>, std::decay_t<A>...>>;
+  template <class T>
+  friend class promise;
+
+  using state_type = detail::task_state<R>;
+  explicit task(detail::state_ref<state_type> s) noexcept : s_(std::move(s)) {}
+  const detail::state_ref<state_type>& state() const {
+    if (!s_) throw std::logic_error("weft::task: invalid");
+    return s_;
+  }
+  detail::state_ref<state_type> s_;
+};
+
+namespace detail {
+
+// The goroutine's side of a task: whatever way f ends, the event is set after the result is in
+// place.
+template <class S, class C>
+struct task_call {
+  state_ref<S> s;
+  C call;
+  template <class... A>
+  explicit task_call(state_ref<S> st, A&&... a) : s(std::move(st)), call(std::forward<A>(a)...) {}
+  void operator()() {
+    struct finish {
+      state_ref<S>& s;
+      ~finish() { s->done.set(); }  // on goexit too
+    } f{s};
+    run_catching(s->error, [this] { s->run(call); });
+  }
+};
+
+// Calls f and stores what it throws; lets goexit through.
+WEFT_API void run_catching(std::exception_ptr& error, void (*f)(void*), void* arg);
+template <class F>
+void run_catching(std::exception_ptr& error, F f) {
+  run_catching(
+      error, [](void* p) { (*static_cast<F*>(p))(); }, &f);
+}
+
+}  // namespace detail
+
+// Starts f in a goroutine; the task has its result or its exception.
+template <class F, class... A>
+requires std::invocable<std::decay_t<F>, std::decay_t<A>...>
+auto async(F&& f, A&&... a) -> task<std::invoke_result_t<std::decay_t<F>, std::decay_t<A>...>> {
+  using R = std::invoke_result_t<std::decay_t<F>, std::decay_t<A>...>;
+  using S = detail::task_state<R>;
+  using C = detail::task_call<S, detail::closure<std::decay_t<F>, std::decay_t<A>...>>;
+  if (detail::is_nil(f)) detail::go_of_nil();
+  detail::state_ref<S> s(new S);
+  detail::spawn<C>(s.share(), std::forward<F>(f), std::forward<A>(a)...);
+  return task<R>(std::move(s));
+}
+
+// The other end of a task, for callbacks: the value or the exception comes from any thread. A
+// promise that is destroyed without either breaks: get() throws std::future_error-like
+// std::logic_error "broken promise".
+template <class T>
+class promise {
+ public:
+  promise() : s_(new detail::task_state<T>) {}
+  promise(promise&&) noexcept = default;
+  promise& operator=(promise&& o) noexcept {
+    if (this != &o) {
+      abandon();
+      s_ = std::move(o.s_);
+      fetched_ = o.fetched_;
+    }
+    return *this;
+  }
+  ~promise() { abandon(); }
+
+  task<T> get_task() {
+    if (!s_) throw std::logic_error("weft::promise: moved from");
+    if (std::exchange(fetched_, true))
+      throw std::logic_error("weft::promise: task already fetched");
+    return task<T>(s_.share());
+  }
+  template <class... V>
+  requires requires(detail::task_state<T>& s, V&&... v) { s.emplace(std::forward<V>(v)...); }
+  void set_value(V&&... v) {
+    check();
+    s_->emplace(std::forward<V>(v)...);
+    s_->done.set();
+  }
+  void set_exception(std::exception_ptr e) {
+    check();
+    s_->error = std::move(e);
+    s_->done.set();
+  }
+
+ private:
+  void check() const {
+    if (!s_) throw std::logic_error("weft::promise: moved from");
+    if (s_->done.is_set()) throw std::logic_error("weft::promise: already satisfied");
+  }
+  void abandon() noexcept {
+    if (!s_ || s_->done.is_set()) return;
+    s_->error = std::make_exception_ptr(std::logic_error("weft::promise: broken promise"));
+    s_->done.set();
+  }
+  detail::state_ref<detail::task_state<T>> s_;
+  bool fetched_ = false;
+};
+
+// Structured concurrency: what is started in a scope has ended when the scope has.
+class [[nodiscard]] scope {
+ public:
+  scope() : scope(0) {}
+  explicit scope(std::size_t limit) : entered_(std::uncaught_exceptions()) {
+    if (limit != 0) gate_.emplace(limit);
+  }
+  scope(const scope&) = delete;
+  scope& operator=(const scope&) = delete;
+
+  // Blocks while `limit` many run.
+  template <class F, class... A>
+  requires std::invocable<std::decay_t<F>, std::decay_t<A>...>
+  void go(F&& f, A&&... a) {
+    using C = call<detail::closure<std::decay_t<F>, std::decay_t<A>...>>;
+    if (detail::is_nil(f)) detail::go_of_nil();
+    ticket t(*this);
+    detail::spawn<C>(this, std::forward<F>(f), std::forward<A>(a)...);
+    t.used = true;
+  }
+  // All done; rethrows the first exception, once.
+  void wait() {
+    running_.wait();
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+  // Waits. While unwinding exceptions are dropped; otherwise one that wait() has not rethrown is
+  // fatal, as for go.
+  ~scope() {
+    running_.wait();
+    if (error_ && std::uncaught_exceptions() <= entered_) detail_report(error_);
+  }
+
+ private:
+  struct ticket {
+    scope& s;
+    bool used = false;
+    explicit ticket(scope& sc) : s(sc) {
+      if (s.gate_) s.gate_->enter();
+      s.running_.add();
+    }
+    ~ticket() {
+      if (!used) s.finished();
+    }
+  };
+  template <class C>
+  struct call {
+    scope* s;
+    C fn;
+    template <class... A>
+    explicit call(scope* sc, A&&... a) : s(sc), fn(std::forward<A>(a)...) {}
+    void operator()() {
+      struct finish {
+        scope* s;
+        ~finish() { s->finished(); }  // on goexit too
+      } f{s};
+      std::exception_ptr e;
+      detail::run_catching(e, [this] { fn(); });
+      if (e) s->failed(std::move(e));
+    }
+  };
+  void failed(std::exception_ptr e) noexcept {
+    if (!failed_.exchange(true, std::memory_order_acq_rel)) error_ = std::move(e);
+  }
+  void finished() noexcept {
+    if (gate_) gate_->leave();
+    running_.done();  // last touch
+  }
+  [[noreturn]] WEFT_API static void detail_report(const std::exception_ptr& e) noexcept;
+
+  detail::countdown running_;
+  std::optional<detail::gate> gate_;
+  std::atomic<bool> failed_{false};
+  std::exception_ptr error_;  // written once by the first that failed; read when all are done
+  int entered_;
+};
+
+namespace detail {
+WEFT_API std::uint64_t local_key() noexcept;
+WEFT_API void* local_find(std::uint64_t key) noexcept;
+WEFT_API void local_add(std::uint64_t key, void* value, void (*destroy)(void*));
+WEFT_API void local_remove(std::uint64_t key) noexcept;
+}  // namespace detail
+
+// A value per goroutine (per thread outside one), made at first use, destroyed with the goroutine.
+template <class T>
+class local {
+ public:
+  local() requires std::default_initializable<T> : init_([] { return T(); }) {}
+  template <class F>
+  requires std::is_invocable_r_v<T, F&>
+  explicit local(F init) : init_(std::move(init)) {}
+  local(const local&) = delete;
+  local& operator=(const local&) = delete;
+
+  T& operator*() { return *get(); }
+  T* operator->() { return get(); }
+  // Destroys this goroutine's value; the next use makes a new one.
+  void reset() { detail::local_remove(key_); }
+
+ private:
+  T* get() {
+    if (void* p = detail::local_find(key_)) return static_cast<T*>(p);
+    auto v = std::make_unique<T>(init_());
+    detail::local_add(key_, v.get(), [](void* p) { delete static_cast<T*>(p); });
+    return v.release();
+  }
+  std::function<T()> init_;
+  std::uint64_t key_ = detail::local_key();
+};
+
+}  // namespace weft

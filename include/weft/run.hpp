@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starting the runtime: weft::run.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+#include <weft/detail/spawn.hpp>
+
+namespace weft {
+
+struct config {
+  int procs = 0;  // 0 = automatic: cgroup CPU limit and affinity, followed while running
+  std::size_t stack_size =
+      256 * 1024;  // address space a goroutine gets; memory is committed page by page
+  std::size_t main_stack_size = 8 * 1024 * 1024;  // for main's goroutine
+  std::size_t max_threads = 10'000;               // the fuse; past it: fatal "thread exhaustion"
+  bool preempt = true;
+  std::chrono::nanoseconds quantum = std::chrono::milliseconds(10);
+
+  // WEFT_PROCS, WEFT_STACK, WEFT_MAX_THREADS, WEFT_PREEMPT over the defaults. Throws
+  // std::invalid_argument that names the variable if one does not parse.
+  WEFT_API static config from_env();
+};
+
+namespace detail {
+// Runs fn(arg) as goroutine 1; rethrows what it throws.
+WEFT_API int run_main(const config& c, int (*fn)(void*), void* arg);
+}  // namespace detail
+
+// Starts the runtime on the calling thread, runs `main` as goroutine 1, and returns main's result
+// (0 for void) when main returns, whatever other goroutines are doing: they are stopped and never
+// run again. May be called again afterwards, from any thread. Throws std::logic_error inside or
+// beside another run.
+template <class F>
+int run(const config& c, F&& main) {
+  using plain = std::remove_reference_t<F>;
+  return detail::run_main(
+      c,
+      [](void* p) -> int {
+        auto* f = static_cast<std::remove_const_t<plain>*>(p);
+        if constexpr (std::is_void_v<std::invoke_result_t<F>>) {
+          std::invoke(std::forward<F>(*f));
+          return 0;
+        } else {
+          return static_cast<int>(std::invoke(std::forward<F>(*f)));
+        }
+      },
+      const_cast<std::remove_cv_t<plain>*>(std::addressof(main)));
+}
+template <class F>
+int run(F&& main) {
+  return run(config::from_env(), std::forward<F>(main));
+}
+
+// Exit hooks. They run last in, first out when main returns and on weft::exit, on the goroutine
+// that ends the run; with a status other than 0 only those that asked for it. One that throws is
+// fatal `exit hook invoked panic`, one that calls weft::exit is fatal `exit hook invoked exit`.
+// Hooks are forgotten once they have run.
+WEFT_API void at_exit(void (*hook)(void*), void* arg, bool on_failure_too = false);
+template <std::invocable F>
+void at_exit(F f, bool on_failure_too = false) {
+  auto* p = new F(std::move(f));
+  at_exit(
+      [](void* q) {
+        std::unique_ptr<F> owned(static_cast<F*>(q));
+        (*owned)();
+      },
+      p, on_failure_too);
+}
+// Runs the exit hooks, then ends the process as std::exit does.
+[[noreturn]] WEFT_API void exit(int status);
+
+}  // namespace weft

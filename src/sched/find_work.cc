@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where work comes from when a P has none at hand, and how an M gives up without missing any.
+//
+// find_work is an ordered list of named sources: the world (stop it if asked), fairness (the global
+// queue, each 61st round), local, global, steal. If all are dry the M gives its P up, takes a
+// second look, and sleeps.
+//
+// The second look is the other half of the wake protocol (core/idle.h). A spinner that gives up
+// first changes the idle word (P idle, one spinner less), then a full barrier, then looks at every
+// queue. A waker enqueues, full barrier, reads the idle word. So one of them sees the other (store
+// buffering, forbidden by the two barriers).
+//
+// How long to spin: waking a thread costs the waker 1–2 µs of system call and the sleeper 3–5 µs,
+// so a spinner stays a while after its four passes, looking rarely enough not to take the victims'
+// cache lines from them. It does not stay when there are more Ps than CPUs: there it would take the
+// CPU from those with work.
+//
+// Runs on g0 only. No allocation.
+#include "core/steal_order.h"
+#include "os/clock.h"
+#include "sched/sched.h"
+
+namespace weft::rt {
+
+steal_order steal_ways;  // rebuilt by resize()
+
+namespace {
+
+constexpr std::int64_t spin_ns = 50'000;
+constexpr int looks_apart = 24;  // pauses between two looks of a spinner, about 0.6 µs
+constexpr std::int64_t runnext_wait_ns = 3'000;
+
+void count_slice(P* p) noexcept {
+  p->schedtick.store(p->schedtick.load(memory_order_relaxed) + 1, memory_order_relaxed);
+}
+
+// The slice is over, or a stop of the world has come and gone: runnext loses its privilege.
+void end_of_slice(P* p) noexcept {
+  // seq_cst, then `stopping` is read: partner of set_preempt_all, which writes them in the other
+  // order.
+  p->preempt.store(0, memory_order_seq_cst);
+  auto own = p->owner();
+  if (G* g = own.take_next()) put_local(p, g);
+}
+
+G* from_local(P* p) noexcept {
+  auto own = p->owner();
+  if (G* g = own.take_next()) return g;
+  G* g = own.take();
+  if (g != nullptr) count_slice(p);
+  return g;
+}
+
+G* from_global(P* p) noexcept {
+  if (sched.runq.size_hint() == 0) return nullptr;
+  refill_from_global(p);
+  return from_local(p);
+}
+
+G* fairness(P* p) noexcept {
+  if (p->until_global > 1) {
+    --p->until_global;
+    return nullptr;
+  }
+  p->until_global = 61;
+  if (sched.runq.size_hint() == 0) return nullptr;
+  G* g = nullptr;
+  sched.lock.lock();
+  sched.runq.pop(&g, 1);
+  sched.lock.unlock();
+  if (g != nullptr) count_slice(p);
+  return g;
+}
+
+bool is_idle(std::uint32_t id) noexcept {
+  return (sched.idle_mask[id / 64].load(memory_order_relaxed) >> (id % 64) & 1) != 0;
+}
+
+// Takes a running P's runnext only if it is still there after a while: its owner is most likely
+// about to run it, and taking it away would only bounce the two between cores.
+G* steal_runnext(P* victim) noexcept {
+  G* g = victim->thief().peek_next();
+  if (g == nullptr) return nullptr;
+  if (victim->status.load(memory_order_relaxed) == p_status::running) {
+    const std::int64_t until = nanotime() + runnext_wait_ns;
+    do {
+      for (int i = 0; i < 8; ++i) cpu_relax();
+      if (victim->thief().peek_next() != g) return nullptr;
+    } while (nanotime() < until);
+  }
+  return victim->thief().take_next(g) ? g : nullptr;
+}
+
+// keeps R3: thieves take at the head, half of the ring.
+G* steal_from(P* p, P* victim, bool runnext_too) noexcept {
+  const std::uint32_t n = victim->thief().grab_into(p->rq);
+  if (n == 0) {
+    if (!runnext_too) return nullptr;
+    G* g = steal_runnext(victim);
+    if (g != nullptr) bump(p->count.steals);
+    return g;
+  }
+  const std::uint32_t t = p->rq.tail.load(memory_order_relaxed);
+  G* g = p->rq.slots[(t + n - 1) % runq::capacity].load(memory_order_relaxed);
+  p->rq.tail.store(t + n - 1,
+                   memory_order_release);  // publishes the rest; with thieves' acquire of tail
+  bump(p->count.steals);
+  return g;
+}
+
+// One pass over all Ps. In the last one runnext may be taken.
+G* steal_pass(M* m, P* p, bool last) noexcept {
+  for (auto w = steal_ways.start(static_cast<std::uint32_t>(m->rng.next())); !w.done(); w.next()) {
+    if (sched.stopping.load(memory_order_relaxed)) return nullptr;
+    if (w.position() == p->id || is_idle(w.position())) continue;
+    if (G* g = steal_from(p, p_at(w.position()), last)) return g;
+  }
+  return nullptr;
+}
+
+bool ring_work_in_sight(P* p) noexcept {
+  if (sched.runq.size_hint() != 0) return true;
+  const std::uint32_t n = nprocs();
+  for (std::uint32_t i = 0; i < n; ++i) {
+    if (i != p->id && !is_idle(i) && !p_at(i)->rq.empty()) return true;
+  }
+  return false;
+}
+
+G* steal(M* m, P* p) noexcept {
+  std::int64_t until = 0;
+  for (;;) {
+    for (int pass = 0; pass < 4; ++pass) {
+      if (G* g = steal_pass(m, p, pass == 3)) return g;
+    }
+    if (sched.runq.size_hint() != 0) return from_global(p);
+    if (nprocs() > sched.ncpu.load(memory_order_relaxed)) return nullptr;
+    // Stay and look now and then.
+    const std::int64_t now = nanotime();
+    if (until == 0) until = now + spin_ns;
+    do {
+      if (nanotime() >= until || sched.stopping.load(memory_order_relaxed)) return nullptr;
+      for (int i = 0; i < looks_apart; ++i) cpu_relax();
+    } while (!ring_work_in_sight(p));
+  }
+}
+
+// A spinner found work. keeps the rule 'the last spinner that finds work wakes the next': what made
+// it find something may have been more than one thing.
+void stop_spinning(M* m) noexcept {
+  m->spinning.store(false, memory_order_relaxed);
+  sched.idle.stop_spinning();
+  wake();
+}
+
+// The run this M belongs to is over.
+[[noreturn]] void sleep_for_good() noexcept {
+  note never;
+  for (;;) never.sleep();
+}
+
+// After having given up P and spin count.
+bool second_look() noexcept {
+  // StoreLoad between the change of the idle word and the looks; partner: the waker's barrier
+  // (sched.h, wake).
+  std::atomic_thread_fence(memory_order_seq_cst);
+  if (sched.runq.size() != 0) return true;
+  const std::uint32_t n = nprocs();
+  for (std::uint32_t i = 0; i < n; ++i) {
+    P* p = p_at(i);
+    if (p != nullptr && !p->rq.empty()) return true;
+  }
+  return false;
+}
+
+// True: the M has its P still (or again) and looks on. False: it has none.
+bool give_up(M* m) noexcept {
+  P* p = m->p;
+  flush_free_gs(p);
+  sched.lock.lock();
+  if (sched.stopping.load(memory_order_relaxed) || sched.runq.size_hint() != 0) {
+    sched.lock.unlock();
+    return true;
+  }
+  const bool spun = m->spinning.load(memory_order_relaxed);
+  if (!sched.idle.give_up_p(spun)) {  // somebody has left a note for us
+    m->spinning.store(true, memory_order_relaxed);
+    sched.lock.unlock();
+    return true;
+  }
+  m->spinning.store(false, memory_order_relaxed);
+  release_p(m);
+  put_idle_p(p);
+  sched.lock.unlock();
+  if (!spun || !second_look()) return false;
+  // There is work after all. With a P: look on as a spinner. Without one all Ps are busy; leave a
+  // note for the next M that wants to give its P up.
+  sched.lock.lock();
+  P* again = sched.stopping.load(memory_order_relaxed) ? nullptr : take_idle_p();
+  if (again != nullptr) {
+    sched.idle.take_p(true);
+  } else {
+    sched.idle.leave_note();
+  }
+  sched.lock.unlock();
+  if (again == nullptr) return false;
+  m->spinning.store(true, memory_order_relaxed);
+  acquire_p(m, again);
+  return true;
+}
+
+}  // namespace
+
+G* find_work(M* m) noexcept {
+  for (;;) {
+    P* p = m->p;
+    if (p->preempt.load(memory_order_relaxed) != 0) {
+      if (p->orphan.load(memory_order_acquire)) sleep_for_good();  // with clear_world
+      end_of_slice(p);
+    }
+    if (sched.stopping.load(memory_order_seq_cst)) {
+      stop_p(m);
+      continue;
+    }
+    G* g = fairness(p);
+    if (g == nullptr) g = from_local(p);
+    if (g == nullptr) g = from_global(p);
+    if (g == nullptr) {
+      bool spin = m->spinning.load(memory_order_relaxed);
+      if (!spin && sched.idle.try_start_spinning(nprocs())) {
+        m->spinning.store(true, memory_order_relaxed);
+        spin = true;
+      }
+      if (spin) g = steal(m, p);
+    }
+    if (g != nullptr) {
+      if (m->spinning.load(memory_order_relaxed)) stop_spinning(m);
+      return g;
+    }
+    if (!give_up(m)) stop_m(m);
+  }
+}
+
+}  // namespace weft::rt

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// park, ready and the direct switch.
+//
+// Runs on the goroutine's own stack until the switch; commits run on the stack that is entered. A
+// goroutine that leaves goes straight to the next one if that is at hand (pick_next), and through
+// g0 otherwise: an M must never sleep on a stack that another may resume, so everything that can
+// block is on g0 (find_work).
+//
+// Rejected: always going through g0 (Go). It costs a second switch, and the scheduler's stack lines
+// and ours take turns in the cache.
+#include "sched/park.h"
+
+#include "sched/sched.h"
+#include "sched/unwind.h"
+
+namespace weft::rt {
+namespace {
+
+void switch_to(M* m, G* from, G* to, bool last, weft_commit commit, void* a, void* b) noexcept {
+  m->ts.exchange(from->eh, from->saved_errno, to->eh, to->saved_errno);
+  fiber_switch(from->fiber, to->fiber, last, &from->sp, to->sp, commit, a, b);
+  // Here `from` goes on, perhaps on another M: nothing read before the switch may be used.
+}
+
+}  // namespace
+
+// keeps G2: the status of `to` and the pointers change together, on the M that runs it.
+static void enter(M* m, G* to) noexcept {
+  to->move_status(g_status::runnable, g_status::running);
+  to->m.store(m, memory_order_relaxed);
+  m->curg = to;
+}
+
+void run_on(M* m, G* to) noexcept {
+  enter(m, to);
+  switch_to(m, &m->g0, to, false, nullptr, nullptr, nullptr);
+}
+
+void leave_for(M* m, G* g, G* next, weft_commit commit, void* a, void* b) noexcept {
+  g->m.store(nullptr, memory_order_relaxed);
+  enter(m, next);
+  switch_to(m, g, next, false, commit, a, b);
+}
+
+void leave(M* m, G* g, weft_commit commit, void* a, void* b) noexcept {
+  if (G* next = pick_next(m, m->p)) {
+    leave_for(m, g, next, commit, a, b);
+    return;
+  }
+  g->m.store(nullptr, memory_order_relaxed);
+  m->curg = nullptr;
+  switch_to(m, g, &m->g0, false, commit, a, b);
+}
+
+void leave_for_good(M* m, G* g, weft_commit commit, void* a, void* b) noexcept {
+  g->m.store(nullptr, memory_order_relaxed);
+  G* next = pick_next(m, m->p);
+  if (next != nullptr) {
+    enter(m, next);
+  } else {
+    m->curg = nullptr;
+    next = &m->g0;
+  }
+  switch_to(m, g, next, true, commit, a, b);
+  __builtin_unreachable();
+}
+
+void park(park_commit commit, void* arg, wait_reason why) {
+  M* m = current_m();
+  G* g = m->curg;
+  WEFT_DEBUG_ASSERT(g != nullptr && ranks_held() == 0);  // keeps G5
+  if (g->exiting) [[unlikely]]
+    resume_goexit(g);
+  g->reason = why;
+  g->waiting_on = arg != nullptr ? arg : g;
+  bump(m->p->count.parks);
+  g->move_status(g_status::running, g_status::waiting);
+  leave(m, g, commit, g, arg);
+}
+
+void refuse(void* gp) noexcept { ready(static_cast<G*>(gp)); }
+
+namespace {
+
+// keeps G1: the one edge on which two may meet, so a CAS; a second waker finds it gone and is a
+// bug.
+bool make_runnable(G* g) noexcept {
+  g->waiting_on = nullptr;
+  if (g->try_status(g_status::waiting, g_status::runnable)) [[likely]]
+    return true;
+  if (g->run_id < sched.run_id.load(memory_order_relaxed))
+    return false;  // left behind by a run that is over
+  if (!g->try_status(g_status::leaked, g_status::runnable))
+    g->bad_status(g_status::waiting, g_status::runnable);
+  return true;
+}
+
+// From a thread without a P. Status and queue change together under the lock, so that an audit
+// never sees one without the other (a stopped world does not stop plain threads).
+void ready_foreign(G* g) noexcept {
+  sched.lock.lock();
+  if (make_runnable(g)) sched.runq.push(g);
+  sched.lock.unlock();
+  fence_and_wake();
+}
+
+}  // namespace
+
+void ready(G* g) noexcept {
+  M* m = current_m();
+  if (m == nullptr || m->p == nullptr) [[unlikely]] {
+    ready_foreign(g);
+    return;
+  }
+  if (!make_runnable(g)) return;
+  P* p = m->p;
+  // R5: whoever is displaced from runnext goes to the ring. No fence is needed for it: it was
+  // announced when it became runnext, and while it is on its way a second look sees the new runnext
+  // (find_work.cc).
+  if (G* old = p->owner().put_next(g)) put_local(p, old);
+  wake();
+}
+
+void preempt_slow() {
+  M* m = current_m();
+  G* g = m->curg;
+  if (g->exiting) [[unlikely]]
+    resume_goexit(g);
+  bump(m->p->count.preemptions);
+  yield_g();
+}
+
+}  // namespace weft::rt

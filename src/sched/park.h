@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// park and ready: the only way anything blocks a goroutine. Channels, sync objects, timers and the
+// network include this and nothing else of the scheduler.
+//
+//   park(commit, arg, why)  takes the current goroutine off its thread. commit(g, arg) runs once
+//   the goroutine is
+//       completely saved, on somebody else's stack: it publishes g to its wakers (puts it on a
+//       list, unlocks the list). Until then nobody can wake it; after that it may be running
+//       elsewhere before commit returns, so commit touches neither g nor arg after publishing. If
+//       the reason to wait has gone, commit calls refuse(g) instead.
+//   ready(g)                makes a parked goroutine runnable, exactly once a park. From any
+//   thread.
+//
+// A commit must not park, throw or allocate (DESIGN 2.3), and holds no runtime lock when it
+// returns.
+#pragma once
+
+#include "core/current.h"
+
+namespace weft::rt {
+
+using park_commit = void (*)(void* g, void* arg);
+
+void park(park_commit commit, void* arg, wait_reason why);
+void refuse(void* g) noexcept;
+void ready(G* g) noexcept;
+
+// Gives way: everybody else who is runnable has a turn first.
+void yield_g();
+// In every call that may park but need not this time: honours the end of the slice and
+// stop-the-world.
+void preempt_slow();
+inline void maybe_preempt() {
+  M* m = current_m();
+  if (m != nullptr && m->curg != nullptr && m->p->preempt.load(memory_order_relaxed) != 0)
+      [[unlikely]]
+    preempt_slow();
+}
+
+}  // namespace weft::rt

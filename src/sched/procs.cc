@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ps: stopping and starting the world, and changing how many there are.
+//
+// To stop the world is to collect every P: the caller's own, the idle ones from their list, and the
+// running ones, whose Ms give them up at the next call that may park (their preempt flag is set
+// again every 100 µs until they have). While it is stopped no goroutine runs, no queue changes, and
+// only the caller may touch Ps. Without a run the world is stopped too: that is how the process
+// starts, and what a run ends with.
+//
+// One stop at a time: world_sem is a semaphore on which goroutines park (a thread lock would
+// deadlock: the next one waiting for it would hold the P that the first one waits for).
+//
+// Runs on the caller's stack. No allocation between stop and start (DESIGN 4.3).
+#include "sched/procs.h"
+
+#include "core/steal_order.h"
+#include "os/cgroup.h"
+#include "os/cpu.h"
+#include "sched/sched.h"
+#include "stack/stack.h"
+
+namespace weft::rt {
+
+extern steal_order steal_ways;
+
+constinit parking_lock world_sem{lock_rank::world};
+
+namespace {
+
+constinit slab<P> ps;
+constinit cpu_limit limit;  // under limit_lock
+constinit mutex limit_lock{lock_rank::leaf};
+
+constexpr std::int64_t nudge_ns = 100'000;
+
+void mark_stopped(P* p) noexcept {  // under lock; keeps P4
+  p->status.store(p_status::stopped, memory_order_relaxed);
+  if (--sched.stop_wait == 0) sched.stop_note.wake();
+}
+
+}  // namespace
+
+void set_preempt_all() noexcept {
+  const std::uint32_t n = nprocs();
+  for (std::uint32_t i = 0; i < n; ++i) {
+    P* p = p_at(i);
+    // seq_cst, after `stopping` was set: partner of end_of_slice in find_work.cc.
+    if (p->status.load(memory_order_relaxed) == p_status::running)
+      p->preempt.store(1, memory_order_seq_cst);
+  }
+}
+
+void stop_p(M* m) noexcept {
+  if (m->spinning.exchange(false, memory_order_relaxed)) sched.idle.stop_spinning();
+  P* p = release_p(m);
+  sched.lock.lock();
+  if (!sched.stopping.load(memory_order_relaxed)) {
+    // It has started again meanwhile. Nobody else knows of p: take it back.
+    sched.lock.unlock();
+    acquire_p(m, p);
+    return;
+  }
+  mark_stopped(p);
+  sched.lock.unlock();
+  stop_m(m);
+}
+
+bool wait_stopped(P* own, std::int64_t limit_ns) noexcept {
+  const std::int64_t until = limit_ns < 0 ? INT64_MAX : nanotime() + limit_ns;
+  sched.lock.lock();
+  sched.stop_note.clear();
+  sched.stop_wait = nprocs();
+  sched.stopping.store(true, memory_order_seq_cst);
+  set_preempt_all();
+  if (own != nullptr) {
+    own->status.store(p_status::stopped, memory_order_relaxed);
+    --sched.stop_wait;
+  }
+  while (P* p = take_idle_p()) {
+    sched.idle.take_p(false);
+    p->status.store(p_status::stopped, memory_order_relaxed);
+    --sched.stop_wait;
+  }
+  const bool wait = sched.stop_wait != 0;
+  sched.lock.unlock();
+  if (!wait) return true;
+  for (;;) {
+    const std::int64_t now = nanotime();
+    if (sched.stop_note.sleep_until(now + nudge_ns)) return true;
+    if (now >= until) return false;
+    set_preempt_all();
+  }
+}
+
+// keeps P5: what is cut off is drained first.
+std::uint32_t resize(std::uint32_t n) noexcept {
+  const std::uint32_t old = nprocs();
+  for (std::uint32_t i = 0; i < n; ++i) {
+    P* p = p_at(i);
+    if (p == nullptr) {
+      p = ps.allocate();
+      p->id = i;
+      p->rng = random(static_cast<std::uint64_t>(nanotime()) + i);
+      sched.allp[i].store(p, memory_order_release);  // with p_at
+    }
+    if (i >= old) p->status.store(p_status::stopped, memory_order_relaxed);
+  }
+  for (std::uint32_t i = n; i < old; ++i) {
+    P* p = p_at(i);
+    G* gs[runq::capacity + 1];
+    auto own = p->owner();
+    std::uint32_t k = 0;
+    if (G* g = own.take_next()) gs[k++] = g;
+    k += own.take_all(gs + k);
+    sched.lock.lock();
+    sched.runq.push(gs, k);
+    sched.lock.unlock();
+    flush_free_gs(p, 0);
+    p->preempt.store(0, memory_order_relaxed);
+    p->last_m = nullptr;
+    p->status.store(p_status::dead, memory_order_relaxed);
+  }
+  sched.procs.store(n, memory_order_relaxed);
+  steal_ways.reset(n);
+  return old;
+}
+
+stopped_world::stopped_world() {
+  world_sem.lock(wait_reason::world);
+  stopped_ = sched.active.load(memory_order_acquire);
+  if (!stopped_) return;
+  M* m = current_m();
+  wait_stopped(m != nullptr ? m->p : nullptr);
+}
+
+stopped_world::~stopped_world() {
+  if (stopped_) {
+    M* m = current_m();
+    start_ps(m != nullptr ? m->p : nullptr);
+  }
+  world_sem.unlock();
+}
+
+int get_procs() noexcept {
+  const std::uint32_t n = sched.active.load(memory_order_acquire)
+                              ? nprocs()
+                              : sched.wanted_procs.load(memory_order_relaxed);
+  return n != 0 ? static_cast<int>(n) : automatic_procs();
+}
+
+int set_procs(int n, bool automatic) {
+  if (n < 1) return get_procs();
+  const std::uint32_t want =
+      static_cast<std::uint32_t>(n) < max_procs ? static_cast<std::uint32_t>(n) : max_procs;
+  if (sched.active.load(memory_order_acquire) && want == nprocs()) {
+    sched.procs_auto.store(
+        automatic,
+        memory_order_relaxed);  // an explicit call, even to the same value, stops updates
+    return static_cast<int>(want);
+  }
+  stopped_world w;
+  const int old = get_procs();
+  sched.procs_auto.store(automatic, memory_order_relaxed);
+  if (!sched.active.load(memory_order_relaxed)) {
+    sched.wanted_procs.store(want, memory_order_relaxed);  // for the next run
+    return old;
+  }
+  resize(want);
+  M* m = current_m();
+  if (m != nullptr && m->p != nullptr && m->p->id >= want) {
+    // Our own P is gone; take the first instead, as it is nobody's now.
+    P* gone = release_p(m);
+    gone->status.store(p_status::dead, memory_order_relaxed);
+    acquire_p(m, p_at(0));
+  }
+  return old;
+}
+
+int automatic_procs() noexcept {
+  limit_lock.lock();
+  const cpu_quota q = limit.read().value;
+  limit_lock.unlock();
+  const int n = default_procs(online_cpus_allowed(), q);
+  return n < static_cast<int>(max_procs) ? n : static_cast<int>(max_procs);
+}
+
+void follow_cpu_limit() noexcept {
+  sched.ncpu.store(static_cast<std::uint32_t>(online_cpus_allowed()), memory_order_relaxed);
+  if (!sched.procs_auto.load(memory_order_relaxed) || !sched.active.load(memory_order_relaxed))
+    return;
+  const int n = automatic_procs();
+  if (static_cast<std::uint32_t>(n) != nprocs()) set_procs(n, true);
+}
+
+void start_ps(P* keep) noexcept {
+  // Ps with work get an M at once, the rest go to the idle list; keep goes on where it is.
+  P* busy = nullptr;
+  sched.lock.lock();
+  sched.stopping.store(false, memory_order_seq_cst);
+  for (std::uint32_t i = nprocs(); i-- > 0;) {
+    P* p = p_at(i);
+    p->preempt.store(0, memory_order_relaxed);
+    if (p == keep) {
+      p->status.store(p_status::running, memory_order_relaxed);
+      continue;
+    }
+    if (p->rq.empty()) {
+      p->status.store(p_status::idle, memory_order_relaxed);
+      sched.idle.put_p();
+      put_idle_p(p);
+    } else {
+      p->idle_next = busy;
+      busy = p;
+    }
+  }
+  sched.lock.unlock();
+  while (busy != nullptr) {
+    P* p = busy;
+    busy = p->idle_next;
+    p->idle_next = nullptr;
+    p->status.store(p_status::idle, memory_order_relaxed);
+    start_m(p, false);
+  }
+  if (sched.sysmon_waits.load(memory_order_seq_cst)) wake_sysmon();
+  fence_and_wake();  // the global queue may hold what nobody was woken for
+}
+
+}  // namespace weft::rt

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// The report of an exception that leaves a goroutine, in Go's form, without allocating.
+//
+// Called inside the catch block of goroutine_main, on the goroutine's stack; ends the process.
+#include <cctype>
+#include <cxxabi.h>
+#include <exception>
+#include <typeinfo>
+
+#include "base/print.h"
+#include "sched/sched.h"
+
+namespace weft::rt {
+namespace {
+
+// Names of the fundamental types, which is most of what people throw that is no std::exception.
+std::string_view fundamental(char c) noexcept {
+  switch (c) {
+    case 'b':
+      return "bool";
+    case 'c':
+      return "char";
+    case 'h':
+      return "unsigned char";
+    case 's':
+      return "short";
+    case 'i':
+      return "int";
+    case 'j':
+      return "unsigned int";
+    case 'l':
+      return "long";
+    case 'm':
+      return "unsigned long";
+    case 'x':
+      return "long long";
+    case 'f':
+      return "float";
+    case 'd':
+      return "double";
+    default:
+      return {};
+  }
+}
+
+// A demangler for plain and nested names (the library's own allocates); what it does not know is
+// printed as it is.
+void print_type(printer& out, const char* mangled) noexcept {
+  const char* s = mangled;
+  while (*s == 'P' || *s == 'K') ++s;
+  if (std::string_view f = fundamental(*s); !f.empty() && s[1] == '\0') {
+    if (s > mangled && s[-1] == 'K') out << "const ";
+    out << f << (*mangled == 'P' ? "*" : "");
+    return;
+  }
+  const bool nested = *s == 'N';
+  if (nested) ++s;
+  const char* check = s;
+  if (check[0] == 'S' && check[1] == 't') check += 2;
+  while (std::isdigit(static_cast<unsigned char>(*check)) != 0) {
+    std::size_t n = 0;
+    while (std::isdigit(static_cast<unsigned char>(*check)) != 0)
+      n = n * 10 + static_cast<std::size_t>(*check++ - '0');
+    for (; n > 0 && *check != '\0'; --n) ++check;
+  }
+  if (*check != (nested ? 'E' : '\0') || s != mangled + (nested ? 1 : 0)) {
+    out << mangled;
+    return;
+  }
+  bool first = true;
+  if (s[0] == 'S' && s[1] == 't') {
+    out << "std";
+    s += 2;
+    first = false;
+  }
+  while (std::isdigit(static_cast<unsigned char>(*s)) != 0) {
+    std::size_t n = 0;
+    while (std::isdigit(static_cast<unsigned char>(*s)) != 0)
+      n = n * 10 + static_cast<std::size_t>(*s++ - '0');
+    out << (first ? "" : "::") << std::string_view(s, n);
+    s += n;
+    first = false;
+  }
+}
+
+}  // namespace
+
+void report_uncaught(G* g) noexcept {
+  begin_fatal();
+  {
+    printer out(2);
+    out << "panic: ";
+    try {
+      throw;
+    } catch (const std::exception& e) {
+      out << e.what();
+    } catch (...) {
+      const std::type_info* t = abi::__cxa_current_exception_type();
+      out << '(';
+      if (t != nullptr) {
+        print_type(out, t->name());
+      } else {
+        out << "foreign exception";
+      }
+      out << ')';
+    }
+    out << "\n\ngoroutine " << g->goid << " [running]:\n";
+  }
+  end_fatal();
+}
+
+}  // namespace weft::rt

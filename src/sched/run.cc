@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// run(): the start and the end of a world.
+//
+// The calling thread becomes m0. It runs main and nothing else, until main first leaves it (parks,
+// or yields to somebody); then its P is handed on and m0 only waits for the end (DESIGN 4.3): so it
+// can never be caught inside a goroutine that is left behind. Its P carries the preempt flag all
+// the while, which sends every switch to g0.
+//
+// The end: when main has returned the world is stopped, and stays stopped. Goroutines that are left
+// are forgotten: their stacks are not touched again, because somebody may still point into them;
+// ready() knows them by their run_id. An M that computes on without ever calling the runtime is
+// abandoned with its P: if it does call, it sleeps for good.
+//
+// Threads, Ps, Gs and stacks are kept for the next run.
+#include "weft/run.hpp"
+
+#include <charconv>
+#include <cstdlib>
+#include <cxxabi.h>
+#include <exception>
+#include <stdexcept>
+#include <string>
+
+#include "os/cpu.h"
+#include "sched/exit_hooks.h"
+#include "sched/procs.h"
+#include "sched/sched.h"
+#include "sched/switch.h"
+#include "stack/stack.h"
+
+namespace weft::rt {
+namespace {
+
+struct main_call {
+  int (*fn)(void*);
+  void* arg;
+  int status = 0;
+  std::exception_ptr error;
+  bool returned = false;
+  note gone;
+};
+constinit main_call* volatile current_main = nullptr;  // one run at a time
+
+constexpr std::int64_t patience_ns =
+    100'000'000;  // for goroutines that do not come to a stop at the end of a run
+
+void main_entry(void* p) {
+  auto* c = static_cast<main_call*>(p);
+  try {
+    c->status = c->fn(c->arg);
+    run_exit_hooks(c->status);
+  } catch (const abi::__forced_unwind&) {
+    throw;  // goexit: the others run on, run() does not return
+  } catch (...) {
+    c->error = std::current_exception();
+  }
+  c->returned = true;
+}
+
+// Stacks of another size than this run's go back to their pools.
+void set_stack_slot(std::size_t slot) noexcept {
+  if (slot == sched.stack_slot) return;
+  sched.stack_slot = slot;
+  sched.free_lock.lock();
+  G* g = sched.free_list;
+  sched.free_list = nullptr;
+  sched.nfree.store(0, memory_order_relaxed);
+  while (g != nullptr) {
+    G* next = g->next;
+    stack_free(g->stk);
+    g->stk = stack{};
+    g->next = sched.bare_list;
+    sched.bare_list = g;
+    g = next;
+  }
+  sched.free_lock.unlock();
+}
+
+void start_world(const config& c, M* m) {
+  const bool automatic = c.procs <= 0 && sched.wanted_procs.load(memory_order_relaxed) == 0;
+  const int n = c.procs > 0 ? c.procs : automatic ? automatic_procs() : get_procs();
+  sched.procs_auto.store(automatic, memory_order_relaxed);
+  sched.ncpu.store(static_cast<std::uint32_t>(online_cpus_allowed()), memory_order_relaxed);
+  sched.quantum_ns = c.quantum.count();
+  sched.preempt = c.preempt;
+  sched.max_threads.store(
+      static_cast<std::uint32_t>(c.max_threads < UINT32_MAX ? c.max_threads : UINT32_MAX),
+      memory_order_relaxed);
+  resize(static_cast<std::uint32_t>(n) < max_procs ? static_cast<std::uint32_t>(n) : max_procs);
+  set_stack_slot(stack_slot_size(c.stack_size));
+  sched.idle.reset();
+  const std::uint64_t id = sched.run_id.load(memory_order_relaxed) + 1;
+  sched.lock.lock();
+  sched.runq.for_each(
+      [id](G* g) { g->run_id = id; });  // what plain threads have started since the last run
+  sched.lock.unlock();
+  sched.run_id.store(id, memory_order_relaxed);
+  bind_thread(m);
+  acquire_p(m, p_at(0));
+  sched.active.store(true, memory_order_release);
+  start_ps(m->p);
+}
+
+// The world is stopped, or as good as: empties it.
+void clear_world() noexcept {
+  sched.active.store(false, memory_order_release);
+  sched.left_behind.fetch_add(goroutine_count(), memory_order_relaxed);
+  G* gs[runq::capacity];
+  const std::uint32_t n = nprocs();
+  for (std::uint32_t i = 0; i < n; ++i) {
+    P* p = p_at(i);
+    if (p->status.load(memory_order_relaxed) != p_status::stopped) {
+      // Its M computes and has not heard us. It keeps this P, which nobody else will ever use.
+      p->orphan.store(true, memory_order_release);  // with find_work
+      p->preempt.store(1, memory_order_relaxed);
+      sched.allp[i].store(nullptr, memory_order_release);
+      continue;
+    }
+    p->owner().take_next();
+    p->owner().take_all(gs);
+    flush_free_gs(p, 0);
+    p->preempt.store(0, memory_order_relaxed);
+    p->goid_next = p->goid_end = 0;
+    p->last_m = nullptr;
+    p->status.store(p_status::dead, memory_order_relaxed);
+  }
+  sched.lock.lock();
+  while (sched.runq.pop(gs, runq::capacity) != 0) {
+  }
+  sched.lock.unlock();
+  sched.procs.store(0, memory_order_relaxed);
+  sched.next_goid.store(2, memory_order_relaxed);
+}
+
+M* m0() noexcept {
+  static M* m = new_m();  // kept; one run at a time
+  m->is_m0 = true;
+  return m;
+}
+
+}  // namespace
+
+void main_is_gone() noexcept {
+  main_call* c = current_main;
+  if (c->returned) c->gone.wake();
+}
+
+}  // namespace weft::rt
+
+namespace weft::detail {
+
+using namespace rt;
+
+int run_main(const config& c, int (*fn)(void*), void* arg) {
+  if (current_m() != nullptr) throw std::logic_error("weft::run called inside a run");
+  if (stack_slot_size(c.stack_size) == 0 || stack_slot_size(c.main_stack_size) == 0) {
+    throw std::invalid_argument("weft::run: stack size out of range");
+  }
+  if (c.max_threads == 0) throw std::invalid_argument("weft::run: max_threads is 0");
+  main_call call{fn, arg, 0, nullptr, false, {}};
+
+  world_sem.lock(wait_reason::world);
+  if (sched.active.load(memory_order_relaxed)) {
+    world_sem.unlock();
+    throw std::logic_error("weft::run called beside another run");
+  }
+  start_service_threads();
+  current_main = &call;
+  M* m = m0();
+  start_world(c, m);
+  G* g = make_main(c.main_stack_size, main_entry, &call);
+  world_sem.unlock();
+
+  m->p->preempt.store(1, memory_order_relaxed);
+  run_on(m, g);  // until main leaves this thread
+  hand_off(release_p(m));
+  call.gone.sleep();
+
+  world_sem.lock(wait_reason::world);
+  wait_stopped(nullptr, patience_ns);
+  clear_world();
+  current_main = nullptr;
+  set_current_m(nullptr);
+  world_sem.unlock();
+  if (call.error) std::rethrow_exception(call.error);
+  return call.status;
+}
+
+}  // namespace weft::detail
+
+namespace weft {
+namespace {
+
+// A whole number, with K, M or G behind it where `units` allows.
+std::size_t parse(const char* var, const char* text, bool units) {
+  const std::string s(text);
+  std::size_t v = 0;
+  const auto [end, err] = std::from_chars(s.data(), s.data() + s.size(), v);
+  std::size_t shift = 0;
+  const char* rest = end;
+  if (units && *rest != '\0') {
+    shift = *rest == 'K' || *rest == 'k'   ? 10
+            : *rest == 'M' || *rest == 'm' ? 20
+            : *rest == 'G' || *rest == 'g' ? 30
+                                           : 0;
+    if (shift != 0) ++rest;
+  }
+  if (err != std::errc() || *rest != '\0' || s.empty() || (v << shift) >> shift != v) {
+    throw std::invalid_argument(std::string(var) + "=" + s + ": expected a whole number" +
+                                (units ? ", with K, M or G behind it if you like" : ""));
+  }
+  return v << shift;
+}
+
+}  // namespace
+
+config config::from_env() {
+  config c;
+  if (const char* v = std::getenv("WEFT_PROCS"); v != nullptr && *v != '\0') {
+    const std::size_t n = parse("WEFT_PROCS", v, false);
+    if (n < 1 || n > rt::max_procs) {
+      throw std::invalid_argument(std::string("WEFT_PROCS=") + v + ": expected 1 to " +
+                                  std::to_string(rt::max_procs));
+    }
+    c.procs = static_cast<int>(n);
+  }
+  if (const char* v = std::getenv("WEFT_STACK"); v != nullptr && *v != '\0')
+    c.stack_size = parse("WEFT_STACK", v, true);
+  if (const char* v = std::getenv("WEFT_MAX_THREADS"); v != nullptr && *v != '\0') {
+    c.max_threads = parse("WEFT_MAX_THREADS", v, false);
+  }
+  if (const char* v = std::getenv("WEFT_PREEMPT"); v != nullptr && *v != '\0') {
+    c.preempt = parse("WEFT_PREEMPT", v, false) != 0;
+  }
+  return c;
+}
+
+}  // namespace weft

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// What runs next: the loop of an M (on g0), pick_next (on the leaving goroutine's stack or g0), and
+// yield.
+//
+// Order (DESIGN 1): every 61st round the global queue; runnext, which shares the time slice of
+// whoever made it ready; the ring; then find_work.
+//
+// yield promises that everybody else who is runnable has a turn before the caller comes round
+// again. Within one ring that is plain FIFO. With more goroutines than the ring holds the rest are
+// in the global queue, and going round the ring alone would starve them. So a P remembers where the
+// last batch from the global queue ends (round_end): once the head is past it, everything in the
+// ring has had its turn since, and the whole ring is exchanged for the next batch under one lock. A
+// yield therefore costs 1/128 of a lock and not one lock (Go puts every yield there).
+#include "sched/park.h"
+#include "sched/sched.h"
+#include "sched/switch.h"
+#include "sched/unwind.h"
+
+namespace weft::rt {
+
+constinit sched_state sched;
+
+namespace {
+
+constexpr std::uint32_t global_every = 61;
+
+std::uint32_t batch_size(std::uint32_t queued) noexcept {  // R7: min(128, n, n/procs + 1)
+  const std::uint32_t share = queued / nprocs() + 1;
+  std::uint32_t n = share < queued ? share : queued;
+  return n < runq::capacity / 2 ? n : runq::capacity / 2;
+}
+
+G* one_from_global() noexcept {
+  G* g = nullptr;
+  sched.lock.lock();
+  sched.runq.pop(&g, 1);
+  sched.lock.unlock();
+  return g;
+}
+
+void new_slice(P* p) noexcept {
+  p->schedtick.store(p->schedtick.load(memory_order_relaxed) + 1, memory_order_relaxed);
+}
+
+void yield_commit(void* gp, void*) noexcept {
+  G* g = static_cast<G*>(gp);
+  P* p = current_m()->p;
+  g->move_status(g_status::running, g_status::runnable);
+  put_local(p, g);
+  fence_and_wake();
+}
+
+bool round_is_over(P* p) noexcept {
+  const auto left = static_cast<std::int32_t>(p->round_end - p->rq.head.load(memory_order_relaxed));
+  return left <= 0;
+}
+
+}  // namespace
+
+void put_local(P* p, G* g) noexcept {
+  auto own = p->owner();
+  while (!own.put(g)) {
+    // R6: the oldest half and the new one to the global queue, under one lock.
+    G* batch[runq::capacity / 2 + 1];
+    std::uint32_t n = own.take_half(batch);
+    if (n == 0) continue;  // thieves have made room
+    batch[n++] = g;
+    sched.lock.lock();
+    sched.runq.push(batch, n);
+    sched.overflows += 1;
+    sched.overflowed += n;
+    sched.lock.unlock();
+    return;
+  }
+}
+
+void refill_from_global(P* p) noexcept {
+  auto own = p->owner();
+  G* out[runq::capacity];
+  G* in[runq::capacity / 2];
+  const std::uint32_t nout = own.take_all(out);
+  sched.lock.lock();
+  if (nout != 0) sched.runq.push(out, nout);
+  const std::uint32_t nin = sched.runq.pop(in, batch_size(sched.runq.size_hint()));
+  sched.lock.unlock();
+  if (nin != 0) own.put_all(in, nin);
+  p->round_end = p->rq.tail.load(memory_order_relaxed);
+}
+
+G* pick_next(M* m, P* p) noexcept {
+  if (p->preempt.load(memory_order_relaxed) != 0) [[unlikely]]
+    return nullptr;  // g0 knows why
+  if (--p->until_global == 0) [[unlikely]] {
+    p->until_global = global_every;
+    if (sched.runq.size_hint() != 0) {
+      if (G* g = one_from_global()) {
+        new_slice(p);
+        return g;
+      }
+    }
+  }
+  (void)m;
+  auto own = p->owner();
+  if (G* g = own.take_next()) return g;
+  G* g = own.take();
+  if (g != nullptr) {
+    new_slice(p);
+    own.prefetch();
+  }
+  return g;
+}
+
+void worker_main(M* m) noexcept {
+  for (;;) {
+    m->in_sched = 1;
+    G* g = find_work(m);
+    m->in_sched = 0;
+    run_on(m, g);
+  }
+}
+
+void yield_g() {
+  M* m = current_m();
+  G* g = m->curg;
+  P* p = m->p;
+  if (g->exiting) [[unlikely]]
+    resume_goexit(g);
+  if (p->preempt.load(memory_order_relaxed) != 0) [[unlikely]] {
+    leave(m, g, yield_commit, g, nullptr);  // pick_next declines: by way of g0
+    return;
+  }
+  if (sched.runq.size_hint() != 0 && round_is_over(p)) refill_from_global(p);
+  auto own = p->owner();
+  G* next = own.take_next();
+  if (next == nullptr) {
+    next = own.take();
+    if (next == nullptr) return;  // nobody else wants this P
+    new_slice(p);
+    own.prefetch();
+  }
+  leave_for(m, g, next, yield_commit, g, nullptr);
+}
+
+}  // namespace weft::rt

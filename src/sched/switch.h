@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scheduler's inner entrances to the switch (park.cc); only src/sched uses them.
+#pragma once
+
+#include "sched/sched.h"
+
+namespace weft::rt {
+
+void run_on(M* m, G* to) noexcept;  // from g0; returns when some goroutine comes back to g0
+void leave_for(M* m, G* g, G* next, weft_commit commit, void* a, void* b) noexcept;
+[[noreturn]] void leave_for_good(M* m, G* g, weft_commit commit, void* a, void* b) noexcept;
+
+}  // namespace weft::rt

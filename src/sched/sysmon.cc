@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// The monitor: a thread of its own, without a P, that sees to it that nobody is forgotten.
+//
+// Each round: ends slices that are over (sets the P's preempt flag; calls that may park honour it),
+// follows the CPU limit once a second, gives back stack pages that deep calls have touched. It
+// sleeps 20 µs between rounds, doubling after 50 rounds in which nothing was to be done, 10 ms at
+// most, and for good while every P is idle or the world is stopped: an idle program uses no CPU.
+// take_idle_p and start_ps wake it.
+//
+// Runs on its own thread's stack; takes the scheduler lock; never allocates.
+#include <ctime>
+
+#include "sched/procs.h"
+#include "sched/sched.h"
+
+namespace weft::rt {
+namespace {
+
+constexpr std::int64_t second = 1'000'000'000;
+constexpr std::int64_t min_sleep = 20'000, max_sleep = 10'000'000;
+constexpr int rounds_until_slower = 50;
+
+struct watched {
+  std::uint32_t tick = 0;
+  std::int64_t since = 0;
+};
+constinit watched seen[max_procs];
+
+void sleep_ns(std::int64_t ns) noexcept {
+  const timespec ts{ns / second, ns % second};
+  ::clock_nanosleep(CLOCK_MONOTONIC, 0, &ts, nullptr);
+}
+
+// True if some slice was ended.
+bool end_slices(std::int64_t now) noexcept {
+  bool any = false;
+  const std::uint32_t n = nprocs();
+  for (std::uint32_t i = 0; i < n; ++i) {
+    P* p = p_at(i);
+    if (p == nullptr || p->status.load(memory_order_relaxed) != p_status::running) continue;
+    const std::uint32_t tick = p->schedtick.load(memory_order_relaxed);
+    if (seen[i].tick != tick) {
+      seen[i] = {tick, now};
+    } else if (now - seen[i].since >= sched.quantum_ns && sched.preempt) {
+      p->preempt.store(1, memory_order_relaxed);
+      seen[i].since = now;
+      any = true;
+    }
+  }
+  return any;
+}
+
+bool all_idle() noexcept {
+  return sched.stopping.load(memory_order_seq_cst) || sched.idle.load().idle_ps == nprocs();
+}
+
+// keeps 'an idle program uses no CPU'. The flag is set under the lock under which Ps leave the idle
+// list.
+void deep_sleep() noexcept {
+  trim_free_stacks();
+  sched.lock.lock();
+  const bool idle = all_idle();
+  if (idle) {
+    sched.sysmon_note.clear();
+    sched.sysmon_waits.store(true, memory_order_seq_cst);
+  }
+  sched.lock.unlock();
+  if (idle) sched.sysmon_note.sleep();
+}
+
+}  // namespace
+
+void wake_sysmon() noexcept {
+  if (sched.sysmon_waits.exchange(false, memory_order_seq_cst)) sched.sysmon_note.wake();
+}
+
+void sysmon_main() noexcept {
+  std::int64_t sleep = min_sleep, last_limit = 0;
+  int quiet = 0;
+  for (;;) {
+    sleep_ns(sleep);
+    if (all_idle()) {
+      deep_sleep();
+      sleep = min_sleep;
+      quiet = 0;
+    }
+    const std::int64_t now = nanotime();
+    if (now - last_limit >= second) {
+      last_limit = now;
+      follow_cpu_limit();
+      trim_free_stacks();
+    }
+    quiet = end_slices(now) ? 0 : quiet + 1;
+    if (quiet == 0) {
+      sleep = min_sleep;
+    } else if (quiet > rounds_until_slower && sleep < max_sleep) {
+      sleep = sleep * 2 < max_sleep ? sleep * 2 : max_sleep;
+    }
+  }
+}
+
+}  // namespace weft::rt

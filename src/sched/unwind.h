@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// goexit: a forced unwind that no handler can swallow for good (spawn.cc).
+#pragma once
+
+#include "core/g.h"
+
+namespace weft::rt {
+
+[[noreturn]] void start_goexit(G* g);
+// In calls that may park: somebody caught the unwind and went on as if nothing had happened. Goes
+// on unwinding if that is certain, returns if this is a clean-up that the unwind itself is running.
+void resume_goexit(G* g);
+
+}  // namespace weft::rt

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// One who waits: a goroutine, which parks, or a plain thread, which sleeps on a futex. Primitives
+// put waiters on their lists and need not know which kind they hold.
+//
+// Lives on the stack of the one who waits. wake() is the last touch: the waiter may be gone before
+// it returns.
+#pragma once
+
+#include "os/mutex.h"
+#include "os/note.h"
+#include "sched/park.h"
+
+namespace weft::rt {
+
+struct waiter {
+  G* g = current_g();
+  waiter* next = nullptr;
+  note asleep;
+
+  // commit(g, arg) publishes this waiter (or calls w->refuse()); g is null on a plain thread.
+  void wait(park_commit commit, void* arg, wait_reason why) {
+    if (g != nullptr) {
+      park(commit, arg, why);
+      return;
+    }
+    commit(nullptr, arg);
+    asleep.sleep();
+  }
+  void wake() noexcept {
+    if (g != nullptr) {
+      ready(g);
+    } else {
+      asleep.wake();
+    }
+  }
+};
+
+// First in, first out.
+class waiter_list {
+ public:
+  bool empty() const noexcept { return head_ == nullptr; }
+  void push(waiter* w) noexcept {
+    w->next = nullptr;
+    (head_ == nullptr ? head_ : tail_->next) = w;
+    tail_ = w;
+  }
+  waiter* pop() noexcept {
+    waiter* w = head_;
+    if (w != nullptr) head_ = w->next;
+    return w;
+  }
+
+ private:
+  waiter* head_ = nullptr;
+  waiter* tail_ = nullptr;
+};
+
+// A lock on which goroutines park and plain threads sleep; handed over in order of arrival.
+class parking_lock {
+ public:
+  constexpr explicit parking_lock(lock_rank rank = lock_rank::wait_queue) noexcept : mu_(rank) {}
+  void lock(wait_reason why) {
+    mu_.lock();
+    if (!held_) {
+      held_ = true;
+      mu_.unlock();
+      return;
+    }
+    waiter w;
+    waiters_.push(&w);
+    w.wait([](void*, void* self) { static_cast<parking_lock*>(self)->mu_.unlock(); }, this, why);
+  }
+  void unlock() noexcept {
+    mu_.lock();
+    waiter* w = waiters_.pop();
+    held_ = w != nullptr;
+    mu_.unlock();
+    if (w != nullptr) w->wake();
+  }
+
+ private:
+  mutex mu_;
+  bool held_ = false;
+  waiter_list waiters_;
+};
+
+}  // namespace weft::rt

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ms: how a thread gets a P, sleeps without one, is started again; and the thread-maker.
+//
+// An M that has no P and nothing to do sleeps on its note, on the idle list (M1: no P, no
+// goroutine). Whoever has a P to give takes an M off the list, writes the P into nextp and wakes
+// it. If there is none, the thread-maker makes one: a thread of its own that only ever calls
+// pthread_create, because that takes malloc's and the loader's locks, which a goroutine stopped in
+// the middle of malloc may hold (DESIGN 4.1), and because a thread that user code has changed
+// (namespace, mask) must not be cloned. A thread that does not exist yet is never counted as
+// spinning.
+//
+// Runs on g0 or on a goroutine's stack (wake); takes the scheduler lock.
+#include "base/print.h"
+#include "os/thread.h"
+#include "sched/sched.h"
+
+namespace weft::rt {
+namespace {
+
+struct maker_state {
+  mutex lock{lock_rank::maker};
+  M* requests = nullptr;  // by make_next
+  atomic<std::uint32_t> posted{0};
+};
+constinit maker_state maker;
+constinit slab<M> ms;  // under maker.lock
+
+void m_thread(void* arg) {
+  M* m = static_cast<M*>(arg);
+  bind_thread(m);
+  P* p = m->nextp;
+  m->nextp = nullptr;
+  acquire_p(m, p);
+  worker_main(m);
+}
+
+void maker_thread(void*) {
+  for (;;) {
+    maker.lock.lock();
+    M* m = maker.requests;
+    if (m != nullptr) maker.requests = m->make_next;
+    const std::uint32_t seen = maker.posted.load(memory_order_relaxed);
+    maker.lock.unlock();
+    if (m == nullptr) {
+      futex_wait(maker.posted, seen);
+      continue;
+    }
+    if (const int err = start_thread(m_thread, m, "weft-m"); err != 0) {
+      begin_fatal();
+      printer(2) << "runtime: failed to create new OS thread (have "
+                 << sched.mcount.load(memory_order_relaxed) - 1 << " already; errno=" << err
+                 << ")\n"
+                 << (err == EAGAIN
+                         ? "runtime: may need to increase max user processes (ulimit -u)\n"
+                         : "")
+                 << "fatal error: newosproc\n";
+      end_fatal();
+    }
+  }
+}
+
+// A thread for p, made by the thread-maker.
+void request_m(P* p) noexcept {
+  M* m = new_m();
+  m->nextp = p;
+  maker.lock.lock();
+  m->make_next = maker.requests;
+  maker.requests = m;
+  maker.posted.store(maker.posted.load(memory_order_relaxed) + 1,
+                     memory_order_release);  // with futex_wait's look
+  maker.lock.unlock();
+  futex_wake(maker.posted, 1);
+}
+
+}  // namespace
+
+M* new_m() noexcept {
+  const std::uint32_t n = sched.mcount.fetch_add(1, memory_order_relaxed) + 1;
+  const std::uint32_t limit = sched.max_threads.load(memory_order_relaxed);
+  if (n > limit) {
+    begin_fatal();
+    printer(2) << "runtime: program exceeds " << limit
+               << "-thread limit\nfatal error: thread exhaustion\n";
+    end_fatal();
+  }
+  maker.lock.lock();
+  M* m = ms.allocate();
+  maker.lock.unlock();
+  m->id = n - 1;
+  M* head = sched.allm.load(memory_order_relaxed);
+  do {
+    m->all_next = head;
+  } while (!sched.allm.compare_exchange_weak(head, m, memory_order_release,
+                                             memory_order_relaxed));  // with readers' acquire
+  return m;
+}
+
+void bind_thread(M* m) noexcept {
+  m->tid = thread_id();
+  m->rng =
+      random(static_cast<std::uint64_t>(nanotime()) ^ (static_cast<std::uint64_t>(m->tid) << 32));
+  m->ts.bind();
+  m->g0.fiber.adopt_thread();
+  m->g0.m.store(m, memory_order_relaxed);
+  set_current_m(m);
+}
+
+void start_service_threads() {
+  static constinit atomic<bool> started{false};
+  if (started.exchange(true, memory_order_acq_rel)) return;
+  int err = start_thread(maker_thread, nullptr, "weft-maker");
+  if (err == 0) {
+    err = start_thread([](void*) { sysmon_main(); }, nullptr, "weft-sysmon");
+  }
+  if (err != 0) fatal_errno("runtime: failed to create new OS thread", err);
+}
+
+// keeps P1, M1
+void acquire_p(M* m, P* p) noexcept {
+  WEFT_DEBUG_ASSERT(m->p == nullptr && p->m.load(memory_order_relaxed) == nullptr);
+  m->p = p;
+  p->m.store(m, memory_order_relaxed);
+  p->last_m = m;
+  p->status.store(p_status::running, memory_order_relaxed);
+}
+
+P* release_p(M* m) noexcept {
+  P* p = m->p;
+  WEFT_DEBUG_ASSERT(p != nullptr && p->m.load(memory_order_relaxed) == m);
+  m->p = nullptr;
+  p->m.store(nullptr, memory_order_relaxed);
+  p->status.store(p_status::idle, memory_order_relaxed);
+  return p;
+}
+
+// keeps P2, P6
+void put_idle_p(P* p) noexcept {
+  p->idle_next = sched.idle_p_list;
+  sched.idle_p_list = p;
+  sched.idle_mask[p->id / 64].fetch_or(1ULL << (p->id % 64), memory_order_relaxed);
+}
+
+P* take_idle_p() noexcept {
+  P* p = sched.idle_p_list;
+  if (p == nullptr) return nullptr;
+  sched.idle_p_list = p->idle_next;
+  p->idle_next = nullptr;
+  sched.idle_mask[p->id / 64].fetch_and(~(1ULL << (p->id % 64)), memory_order_relaxed);
+  if (sched.sysmon_waits.load(memory_order_relaxed)) wake_sysmon();
+  return p;
+}
+
+// The M that p ran on last, if it is idle (its caches are warm and, after a stop of the world, its
+// goroutine is p's runnext); else the one that went to sleep last.
+static M* take_idle_m(P* p) noexcept {
+  M** at = &sched.idle_m_list;
+  if (p->last_m != nullptr && p->last_m->on_idle_list) {
+    while (*at != p->last_m) at = &(*at)->idle_next;
+  }
+  M* m = *at;
+  if (m == nullptr) return nullptr;
+  *at = m->idle_next;
+  m->idle_next = nullptr;
+  m->on_idle_list = false;
+  --sched.nmidle;
+  return m;
+}
+
+bool start_m(P* p, bool spinning) noexcept {
+  sched.lock.lock();
+  M* m = take_idle_m(p);
+  sched.lock.unlock();
+  if (m == nullptr) {
+    if (spinning)
+      sched.idle.stop_spinning();  // the thread does not exist yet: it looks for work when it does
+    request_m(p);
+    return false;
+  }
+  m->nextp = p;
+  m->spinning.store(spinning, memory_order_relaxed);
+  m->park.wake();
+  return true;
+}
+
+void stop_m(M* m) noexcept {
+  WEFT_DEBUG_ASSERT(m->p == nullptr && !m->spinning.load(memory_order_relaxed));
+  sched.lock.lock();
+  m->idle_next = sched.idle_m_list;
+  sched.idle_m_list = m;
+  m->on_idle_list = true;
+  ++sched.nmidle;
+  sched.lock.unlock();
+  m->park.sleep();
+  m->park.clear();
+  P* p = m->nextp;
+  m->nextp = nullptr;
+  acquire_p(m, p);
+}
+
+void wake_slow() noexcept {
+  if (sched.idle.claim_spinner() != idle_word::wake_result::start) return;
+  sched.lock.lock();
+  P* p = take_idle_p();
+  if (p == nullptr) {
+    sched.idle.unclaim_spinner();
+    sched.lock.unlock();
+    return;
+  }
+  sched.idle.take_p(false);
+  sched.lock.unlock();
+  start_m(p, true);
+}
+
+void hand_off(P* p) noexcept {
+  bump(p->count.handoffs);
+  if (!p->rq.empty() || sched.runq.size_hint() != 0) {
+    start_m(p, false);
+    return;
+  }
+  sched.lock.lock();
+  if (sched.stopping.load(memory_order_relaxed)) {
+    p->status.store(p_status::stopped, memory_order_relaxed);
+    if (--sched.stop_wait == 0) sched.stop_note.wake();
+    sched.lock.unlock();
+    return;
+  }
+  if (sched.runq.size_hint() != 0) {
+    sched.lock.unlock();
+    start_m(p, false);
+    return;
+  }
+  if (!sched.idle.give_up_p(false)) {  // a note: somebody must look
+    sched.lock.unlock();
+    start_m(p, true);
+    return;
+  }
+  put_idle_p(p);
+  sched.lock.unlock();
+}
+
+}  // namespace weft::rt
