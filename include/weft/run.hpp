@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 #include <utility>
 
@@ -19,8 +20,9 @@ struct config {
   std::size_t max_threads = 10'000;               // the fuse; past it: fatal "thread exhaustion"
   bool preempt = true;
   std::chrono::nanoseconds quantum = std::chrono::milliseconds(10);
+  std::uint64_t shuffle = 0;  // not 0: for debugging, randomises the run order from this seed
 
-  // WEFT_PROCS, WEFT_STACK, WEFT_MAX_THREADS, WEFT_PREEMPT over the defaults. Throws
+  // WEFT_PROCS, WEFT_STACK, WEFT_MAX_THREADS, WEFT_PREEMPT, WEFT_DEBUG over the defaults. Throws
   // std::invalid_argument that names the variable if one does not parse.
   WEFT_API static config from_env();
 };

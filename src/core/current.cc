@@ -8,6 +8,13 @@ extern "C" {
 thread_local constinit weft::rt::M* weft_tls_m = nullptr;
 }
 
+#if defined(WEFT_DEV)
+extern "C" __attribute__((visibility("default"))) bool weft_in_scheduler() noexcept {
+  weft::rt::M* m = weft::rt::current_m();
+  return m != nullptr && m->in_sched != 0;
+}
+#endif
+
 namespace weft::rt {
 
 __attribute__((noinline)) void set_current_m(M* m) noexcept { weft_tls_m = m; }

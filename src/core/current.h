@@ -45,4 +45,20 @@ namespace weft::rt {
 
 void set_current_m(M* m) noexcept;
 
+// Scheduler context, where nothing may allocate (DESIGN 2.3). Dev builds mark it, and the test
+// programs' malloc asks weft_in_scheduler(); in release builds there is nothing to mark.
+#if defined(WEFT_DEV)
+inline std::uint32_t enter_sched(M* m) noexcept {
+  const std::uint32_t was = m->in_sched;
+  m->in_sched = 1;
+  return was;
+}
+inline void leave_sched(M* m, std::uint32_t was) noexcept { m->in_sched = was; }
+inline void leave_sched() noexcept { current_m()->in_sched = 0; }
+#else
+inline std::uint32_t enter_sched(M*) noexcept { return 0; }
+inline void leave_sched(M*, std::uint32_t) noexcept {}
+inline void leave_sched() noexcept {}
+#endif
+
 }  // namespace weft::rt

@@ -18,7 +18,9 @@ namespace {
 
 void switch_to(M* m, G* from, G* to, bool last, weft_commit commit, void* a, void* b) noexcept {
   m->ts.exchange(from->eh, from->saved_errno, to->eh, to->saved_errno);
+  enter_sched(m);  // for the commit
   fiber_switch(from->fiber, to->fiber, last, &from->sp, to->sp, commit, a, b);
+  leave_sched();
   // Here `from` goes on, perhaps on another M: nothing read before the switch may be used.
 }
 
@@ -68,7 +70,8 @@ void leave_for_good(M* m, G* g, weft_commit commit, void* a, void* b) noexcept {
 void park(park_commit commit, void* arg, wait_reason why) {
   M* m = current_m();
   G* g = m->curg;
-  WEFT_DEBUG_ASSERT(g != nullptr && ranks_held() == 0);  // keeps G5
+  WEFT_DEBUG_ASSERT(g != nullptr &&
+                    ranks_held() <= 1);  // keeps G5: at most the lock that commit releases
   if (g->exiting) [[unlikely]]
     resume_goexit(g);
   g->reason = why;
@@ -112,13 +115,9 @@ void ready(G* g) noexcept {
     ready_foreign(g);
     return;
   }
-  if (!make_runnable(g)) return;
-  P* p = m->p;
-  // R5: whoever is displaced from runnext goes to the ring. No fence is needed for it: it was
-  // announced when it became runnext, and while it is on its way a second look sees the new runnext
-  // (find_work.cc).
-  if (G* old = p->owner().put_next(g)) put_local(p, old);
-  wake();
+  const std::uint32_t was = enter_sched(m);
+  if (make_runnable(g)) put_next(m->p, g);
+  leave_sched(m, was);
 }
 
 void preempt_slow() {

@@ -14,12 +14,14 @@
 // Threads, Ps, Gs and stacks are kept for the next run.
 #include "weft/run.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cxxabi.h>
 #include <exception>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include "os/cpu.h"
 #include "sched/exit_hooks.h"
@@ -83,6 +85,7 @@ void start_world(const config& c, M* m) {
   sched.ncpu.store(static_cast<std::uint32_t>(online_cpus_allowed()), memory_order_relaxed);
   sched.quantum_ns = c.quantum.count();
   sched.preempt = c.preempt;
+  sched.shuffle = c.shuffle != 0;
   sched.max_threads.store(
       static_cast<std::uint32_t>(c.max_threads < UINT32_MAX ? c.max_threads : UINT32_MAX),
       memory_order_relaxed);
@@ -95,6 +98,9 @@ void start_world(const config& c, M* m) {
       [id](G* g) { g->run_id = id; });  // what plain threads have started since the last run
   sched.lock.unlock();
   sched.run_id.store(id, memory_order_relaxed);
+  if (c.shuffle != 0) {
+    for (std::uint32_t i = 0; i < nprocs(); ++i) p_at(i)->rng = random(c.shuffle + i);
+  }
   bind_thread(m);
   acquire_p(m, p_at(0));
   sched.active.store(true, memory_order_release);
@@ -212,6 +218,21 @@ std::size_t parse(const char* var, const char* text, bool units) {
   return v << shift;
 }
 
+// name=value,name=value
+void parse_debug(config& c, std::string_view text) {
+  while (!text.empty()) {
+    const std::string item(text.substr(0, text.find(',')));
+    text.remove_prefix(std::min(text.size(), item.size() + 1));
+    const std::size_t eq = item.find('=');
+    if (item.substr(0, eq) == "shuffle" && eq != std::string::npos) {
+      c.shuffle = parse("WEFT_DEBUG: shuffle", item.c_str() + eq + 1, false);
+    } else if (!item.empty()) {
+      throw std::invalid_argument("WEFT_DEBUG: unknown setting '" + item +
+                                  "'; there is: shuffle=SEED");
+    }
+  }
+}
+
 }  // namespace
 
 config config::from_env() {
@@ -232,6 +253,7 @@ config config::from_env() {
   if (const char* v = std::getenv("WEFT_PREEMPT"); v != nullptr && *v != '\0') {
     c.preempt = parse("WEFT_PREEMPT", v, false) != 0;
   }
+  if (const char* v = std::getenv("WEFT_DEBUG"); v != nullptr) parse_debug(c, v);
   return c;
 }
 

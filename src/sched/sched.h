@@ -73,6 +73,7 @@ struct sched_state {
   std::size_t stack_slot = 256 * 1024;  // slot size of the current run's goroutines
   std::int64_t quantum_ns = 10'000'000;
   bool preempt = true;
+  bool shuffle = false;  // runnext or the ring, by coin
   M* m0 = nullptr;
   atomic<std::uint32_t> wanted_procs{0};  // set_procs before a run; 0: automatic
   atomic<bool> procs_auto{true};
@@ -89,6 +90,7 @@ inline P* p_at(std::uint32_t i) noexcept {
 // -- schedule.cc
 [[noreturn]] void worker_main(M* m) noexcept;  // an M's life on g0, from its first P on
 G* pick_next(M* m, P* p) noexcept;             // what is at hand on this P, or null: ask g0
+void put_next(P* p, G* g) noexcept;            // runnext, and wakes (ready, spawn)
 void put_local(P* p, G* g) noexcept;           // ring's tail, overflow to the global queue (R6)
 void refill_from_global(P* p) noexcept;        // see yield
 void leave(M* m, G* g, weft_commit commit, void* a,

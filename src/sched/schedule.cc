@@ -57,6 +57,19 @@ bool round_is_over(P* p) noexcept {
 
 }  // namespace
 
+void put_next(P* p, G* g) noexcept {
+  if (sched.shuffle && (p->rng.next() & 1) != 0) [[unlikely]] {
+    put_local(p, g);
+    fence_and_wake();
+    return;
+  }
+  // R5: whoever is displaced from runnext goes to the ring. No fence is needed for it: it was
+  // announced when it became runnext, and while it is on its way a second look sees the new
+  // runnext (find_work.cc).
+  if (G* old = p->owner().put_next(g)) put_local(p, old);
+  wake();
+}
+
 void put_local(P* p, G* g) noexcept {
   auto own = p->owner();
   while (!own.put(g)) {
@@ -112,9 +125,8 @@ G* pick_next(M* m, P* p) noexcept {
 
 void worker_main(M* m) noexcept {
   for (;;) {
-    m->in_sched = 1;
+    enter_sched(m);
     G* g = find_work(m);
-    m->in_sched = 0;
     run_on(m, g);
   }
 }

@@ -174,6 +174,7 @@ void unwind_swallowed(_Unwind_Reason_Code, _Unwind_Exception*) {
 void goroutine_main(void* gp, void* run, void* closure) {
   G* g = static_cast<G*>(gp);
   g->fiber.entered();
+  leave_sched();
   try {
     reinterpret_cast<closure_fn>(run)(closure);
   } catch (const abi::__forced_unwind&) {
@@ -362,8 +363,7 @@ void spawn_commit(spawn_ticket t, void (*run)(void*)) noexcept {
   }
   g->move_status(g_status::dead, g_status::runnable);
   bump(p->count.created);
-  if (G* old = p->owner().put_next(g)) put_local(p, old);  // as in ready()
-  wake();
+  put_next(p, g);
 }
 
 void spawn_cancel(spawn_ticket t) noexcept {
