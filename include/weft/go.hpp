@@ -2,6 +2,7 @@
 // Goroutines: go, async and task, promise, scope, yield, goexit, procs, local.
 #pragma once
 
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -169,6 +170,10 @@ class [[nodiscard]] task {
 
   // Everything below throws std::logic_error on an invalid task.
   void wait() const { state()->done.wait(); }
+  template <class Rep, class Period>
+  bool wait_for(std::chrono::duration<Rep, Period> d) const {  // whether it is done
+    return state()->done.wait_until(detail::deadline_in(d));
+  }
   bool done() const { return state()->done.is_set(); }
   bool valid() const noexcept { return static_cast<bool>(s_); }
   // Once: the task is invalid afterwards. Rethrows what f threw; throws goexited if f called

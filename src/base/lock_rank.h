@@ -13,6 +13,7 @@ enum class lock_rank : std::uint8_t {
   run,         // one run() at a time; held over start and end of the runtime
   world,       // who may stop the world
   wait_queue,  // a primitive's list of waiters (event, later channels and sync objects)
+  timer,       // a P's timers
   sched,       // global queue, idle lists, P table
   maker,       // requests to the thread-maker
   free_list,   // free goroutines, global

@@ -11,12 +11,21 @@
 #include "base/random.h"
 #include "core/runq.h"
 #include "core/status.h"
+#include "os/mutex.h"
+#include "timer/heap.h"
 
 namespace weft::rt {
 
 struct M;
 
 inline constexpr std::uint32_t max_procs = 1024;
+
+// Timers armed on a P. Anybody may fire what is due, under the lock.
+struct timer_home {
+  mutex lock{lock_rank::timer};
+  timer_heap heap;                       // under lock
+  atomic<std::int64_t> earliest{never};  // its top; written under lock
+};
 
 struct alignas(64) P {
   // -- anybody reads, owner writes.
@@ -43,6 +52,7 @@ struct alignas(64) P {
         preemptions{0};
   } count;
 
+  alignas(64) timer_home timers;
   alignas(64) runq rq;
 
   runq_owner<runq> owner() noexcept { return runq_owner<runq>(rq); }

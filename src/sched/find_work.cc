@@ -19,6 +19,7 @@
 #include "core/steal_order.h"
 #include "os/clock.h"
 #include "sched/sched.h"
+#include "sched/timers.h"
 
 namespace weft::rt {
 
@@ -41,6 +42,11 @@ void end_of_slice(P* p) noexcept {
   p->preempt.store(0, memory_order_seq_cst);
   auto own = p->owner();
   if (G* g = own.take_next()) put_local(p, g);
+}
+
+// Our own due timers; what they make ready lands in our ring.
+void due_timers(P* p) noexcept {
+  if (p->timers.earliest.load(memory_order_relaxed) != never) run_timers(p, nanotime());
 }
 
 G* from_local(P* p) noexcept {
@@ -112,14 +118,22 @@ G* steal_from(P* p, P* victim, bool runnext_too) noexcept {
 G* steal_pass(M* m, P* p, bool last) noexcept {
   for (auto w = steal_ways.start(static_cast<std::uint32_t>(m->rng.next())); !w.done(); w.next()) {
     if (sched.stopping.load(memory_order_relaxed)) return nullptr;
-    if (w.position() == p->id || is_idle(w.position())) continue;
-    if (G* g = steal_from(p, p_at(w.position()), last)) return g;
+    if (w.position() == p->id) continue;
+    P* victim = p_at(w.position());
+    // Timers stay behind on a P that went idle, so those are asked too.
+    if (last && victim->timers.earliest.load(memory_order_relaxed) != never &&
+        run_timers(victim, nanotime())) {
+      if (G* g = from_local(p)) return g;
+    }
+    if (is_idle(w.position())) continue;
+    if (G* g = steal_from(p, victim, last)) return g;
   }
   return nullptr;
 }
 
 bool ring_work_in_sight(P* p) noexcept {
   if (sched.runq.size_hint() != 0) return true;
+  if (earliest_timer() <= nanotime()) return true;
   const std::uint32_t n = nprocs();
   for (std::uint32_t i = 0; i < n; ++i) {
     if (i != p->id && !is_idle(i) && !p_at(i)->rq.empty()) return true;
@@ -222,6 +236,7 @@ G* find_work(M* m) noexcept {
       stop_p(m);
       continue;
     }
+    due_timers(p);
     G* g = fairness(p);
     if (g == nullptr) g = from_local(p);
     if (g == nullptr) g = from_global(p);

@@ -17,6 +17,7 @@
 #include "os/cgroup.h"
 #include "os/cpu.h"
 #include "sched/sched.h"
+#include "sched/timers.h"
 #include "stack/stack.h"
 
 namespace weft::rt {
@@ -116,6 +117,7 @@ std::uint32_t resize(std::uint32_t n) noexcept {
     sched.runq.push(gs, k);
     sched.lock.unlock();
     flush_free_gs(p, 0);
+    move_timers(p, p_at(0));
     p->preempt.store(0, memory_order_relaxed);
     p->last_m = nullptr;
     p->status.store(p_status::dead, memory_order_relaxed);

@@ -28,6 +28,7 @@
 #include "sched/procs.h"
 #include "sched/sched.h"
 #include "sched/switch.h"
+#include "sched/timers.h"
 #include "stack/stack.h"
 
 namespace weft::rt {
@@ -125,6 +126,7 @@ void clear_world() noexcept {
     p->owner().take_next();
     p->owner().take_all(gs);
     flush_free_gs(p, 0);
+    drop_timers(p);
     p->preempt.store(0, memory_order_relaxed);
     p->goid_next = p->goid_end = 0;
     p->last_m = nullptr;

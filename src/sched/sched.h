@@ -58,6 +58,9 @@ struct sched_state {
   atomic<std::uint64_t> foreign_created{0};  // spawned without a P
   atomic<std::uint64_t> left_behind{0};      // neither finished nor alive: their run is over
 
+  // -- timers.
+  atomic<std::int64_t> watch_until{never};  // deadline of the idle M that watches (worker.cc)
+
   // -- stop the world.
   atomic<bool> stopping{true};  // no run, no world: the world starts stopped
   std::uint32_t stop_wait = 0;  // Ps still to stop; under lock

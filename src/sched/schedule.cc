@@ -47,7 +47,7 @@ void yield_commit(void* gp, void*) noexcept {
   P* p = current_m()->p;
   g->move_status(g_status::running, g_status::runnable);
   put_local(p, g);
-  fence_and_wake();
+  if (nprocs() != 1) fence_and_wake();  // one P: nobody to wake; changes only in a stopped world
 }
 
 bool round_is_over(P* p) noexcept {

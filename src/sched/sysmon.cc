@@ -12,6 +12,7 @@
 
 #include "sched/procs.h"
 #include "sched/sched.h"
+#include "sched/timers.h"
 
 namespace weft::rt {
 namespace {
@@ -50,6 +51,30 @@ bool end_slices(std::int64_t now) noexcept {
   return any;
 }
 
+// A timer is overdue though Ps run: send one through find_work. (While all are idle, the watcher
+// sees to it.)
+bool kick_for_timers(std::int64_t now) noexcept {
+  if (earliest_timer() > now) return false;
+  if (sched.idle.load().idle_ps != 0) {
+    wake();
+  }
+  const std::uint32_t n = nprocs();
+  for (std::uint32_t i = 0; i < n; ++i) {
+    P* p = p_at(i);
+    if (p == nullptr || p->timers.earliest.load(memory_order_relaxed) > now) continue;
+    if (p->status.load(memory_order_relaxed) == p_status::running) {
+      p->preempt.store(1, memory_order_relaxed);
+    }
+  }
+  return true;
+}
+
+std::int64_t nap(std::int64_t wish, std::int64_t now) noexcept {  // not past the next deadline
+  const std::int64_t t = earliest_timer();
+  if (t == never || t - now >= wish) return wish;
+  return t - now > min_sleep ? t - now : min_sleep;
+}
+
 bool all_idle() noexcept {
   return sched.stopping.load(memory_order_seq_cst) || sched.idle.load().idle_ps == nprocs();
 }
@@ -78,7 +103,7 @@ void sysmon_main() noexcept {
   std::int64_t sleep = min_sleep, last_limit = 0;
   int quiet = 0;
   for (;;) {
-    sleep_ns(sleep);
+    sleep_ns(nap(sleep, nanotime()));
     if (all_idle()) {
       deep_sleep();
       sleep = min_sleep;
@@ -90,7 +115,8 @@ void sysmon_main() noexcept {
       follow_cpu_limit();
       trim_free_stacks();
     }
-    quiet = end_slices(now) ? 0 : quiet + 1;
+    const bool kicked = kick_for_timers(now);
+    quiet = end_slices(now) || kicked ? 0 : quiet + 1;
     if (quiet == 0) {
       sleep = min_sleep;
     } else if (quiet > rounds_until_slower && sleep < max_sleep) {

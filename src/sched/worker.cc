@@ -13,6 +13,7 @@
 #include "base/print.h"
 #include "os/thread.h"
 #include "sched/sched.h"
+#include "sched/timers.h"
 
 namespace weft::rt {
 namespace {
@@ -182,15 +183,77 @@ bool start_m(P* p, bool spinning) noexcept {
   return true;
 }
 
-void stop_m(M* m) noexcept {
-  WEFT_DEBUG_ASSERT(m->p == nullptr && !m->spinning.load(memory_order_relaxed));
+namespace {
+
+void to_idle_list(M* m) noexcept {
   sched.lock.lock();
   m->idle_next = sched.idle_m_list;
   sched.idle_m_list = m;
   m->on_idle_list = true;
   ++sched.nmidle;
   sched.lock.unlock();
-  m->park.sleep();
+}
+
+// The watcher's time has come: off the idle list with an idle P, if nobody was faster and there is
+// one.
+bool take_own_p(M* m) noexcept {
+  sched.lock.lock();
+  P* p = m->on_idle_list && !sched.stopping.load(memory_order_relaxed) ? take_idle_p() : nullptr;
+  if (p == nullptr) {
+    sched.lock.unlock();
+    return false;
+  }
+  M** at = &sched.idle_m_list;
+  while (*at != m) at = &(*at)->idle_next;
+  *at = m->idle_next;
+  m->idle_next = nullptr;
+  m->on_idle_list = false;
+  --sched.nmidle;
+  sched.idle.take_p(true);
+  sched.lock.unlock();
+  m->spinning.store(true, memory_order_relaxed);
+  acquire_p(m, p);
+  return true;
+}
+
+// Among the idle Ms the one with the earliest deadline watches the timers; the others sleep without
+// one.
+//
+// watch_until is the deadline of the watcher. Whoever goes to sleep last knows all timers: they can
+// only be armed by a running M, and that M comes here before it sleeps. So it is enough that each
+// one looks on its way to sleep. (Ps that compute on: sysmon's.)
+std::int64_t claim_watch() noexcept {
+  const std::int64_t t = earliest_timer();
+  if (t == never) return never;
+  std::int64_t w = sched.watch_until.load(memory_order_seq_cst);
+  while (t < w) {
+    if (sched.watch_until.compare_exchange_weak(w, t, memory_order_seq_cst)) return t;
+  }
+  return never;  // somebody watches who wakes in time
+}
+
+void end_watch(std::int64_t t) noexcept {
+  sched.watch_until.compare_exchange_strong(t, never, memory_order_seq_cst);
+}
+
+}  // namespace
+
+void stop_m(M* m) noexcept {
+  WEFT_DEBUG_ASSERT(m->p == nullptr && !m->spinning.load(memory_order_relaxed));
+  to_idle_list(m);
+  for (;;) {
+    const std::int64_t t = claim_watch();
+    const bool woken = m->park.sleep_until(t == never ? -1 : t);
+    if (t != never) end_watch(t);
+    if (woken) break;
+    if (take_own_p(m)) return;
+    // No P for us: all are busy and see to their timers, or the world is stopping. Or somebody has
+    // just taken us off the list to give us one.
+    if (sched.stopping.load(memory_order_seq_cst) || earliest_timer() <= nanotime()) {
+      m->park.sleep();
+      break;
+    }
+  }
   m->park.clear();
   P* p = m->nextp;
   m->nextp = nullptr;

@@ -3,58 +3,114 @@
 // arriving stack.
 #include "weft/detail/event.hpp"
 
+#include "sched/timers.h"
 #include "sched/waiter.h"
 
 namespace weft::detail {
-namespace {
 
 using rt::waiter;
 
-// A waiter on its way onto a lock-free list.
-struct arrival {
+// One who waits for an event. With a deadline a timer may take it off the list; `queued` and
+// `timed_out` are under the event's lock.
+struct event::waiting {
   waiter w;
-  std::atomic<std::uintptr_t>* word;
+  const event* e;
+  waiting* prev = nullptr;
+  waiting* next = nullptr;
+  bool queued = false;
+  bool timed_out = false;
+  struct alarm : rt::timer {
+    waiting* owner = nullptr;
+  } timer;
+
+  void publish() noexcept;
+  static void time_is_up(rt::timer* t) noexcept;
 };
 
-}  // namespace
+bool event::lock() const noexcept {
+  for (;;) {
+    std::uint32_t w = 0;
+    // Acquire: with unlock, and with set's last store.
+    if (word_.compare_exchange_weak(w, lock_mark, std::memory_order_acquire)) return true;
+    if (w == set_mark) return false;
+    rt::cpu_relax();
+  }
+}
 
-void event::wait_slow() const {
+// The commit: on the list, unless the reason to wait has gone meanwhile.
+void event::waiting::publish() noexcept {
+  if (!e->lock()) {
+    w.wake();
+    return;
+  }
+  if (timed_out) {
+    e->unlock();
+    w.wake();
+    return;
+  }
+  prev = e->last_;
+  (prev == nullptr ? e->first_ : prev->next) = this;
+  e->last_ = this;
+  queued = true;
+  e->unlock();
+}
+
+// Under the timer heap's lock. If the event has happened, set() wakes us.
+void event::waiting::time_is_up(rt::timer* t) noexcept {
+  waiting* self = static_cast<alarm*>(t)->owner;
+  const event* e = self->e;
+  if (!e->lock()) return;
+  self->timed_out = true;
+  const bool parked = self->queued;
+  if (parked) {
+    (self->prev == nullptr ? e->first_ : self->prev->next) = self->next;
+    (self->next == nullptr ? e->last_ : self->next->prev) = self->prev;
+  }
+  e->unlock();
+  if (parked) self->w.wake();
+}
+
+bool event::wait_slow(std::int64_t deadline) const {
   rt::maybe_preempt();
-  arrival a{{}, &word_};
-  a.w.wait(
-      [](void*, void* arg) {
-        auto* self = static_cast<arrival*>(arg);
-        std::uintptr_t w = self->word->load(std::memory_order_acquire);
-        do {
-          if (w == set_mark) {
-            self->w.wake();  // no reason to wait any more
-            return;
-          }
-          self->w.next = reinterpret_cast<waiter*>(w);
-        } while (!self->word->compare_exchange_weak(w, reinterpret_cast<std::uintptr_t>(&self->w),
-                                                    std::memory_order_acq_rel,
-                                                    std::memory_order_acquire));
-      },
-      &a, rt::wait_reason::task_wait);
+  waiting me;
+  me.e = this;
+  const auto commit = [](void*, void* arg) { static_cast<waiting*>(arg)->publish(); };
+  if (me.w.g == nullptr && deadline != INT64_MAX) {  // a plain thread is its own alarm clock
+    me.publish();
+    if (!me.w.asleep.sleep_until(deadline)) {
+      if (lock()) {
+        me.timed_out = true;
+        (me.prev == nullptr ? first_ : me.prev->next) = me.next;
+        (me.next == nullptr ? last_ : me.next->prev) = me.prev;
+        unlock();
+        return false;
+      }
+      me.w.asleep.sleep();  // set() has us and is about to wake us
+    }
+    return true;
+  }
+  if (deadline == INT64_MAX) {
+    me.w.wait(commit, &me, rt::wait_reason::task_wait);
+    return true;
+  }
+  me.timer.owner = &me;
+  me.timer.fire = &waiting::time_is_up;
+  rt::arm(&me.timer, deadline);
+  me.w.wait(commit, &me, rt::wait_reason::task_wait);
+  rt::disarm(&me.timer);  // and waits for a time_is_up under way: `me` must outlive it
+  return is_set();
 }
 
 void event::set() noexcept {
-  // Release: the result is seen by whoever finds the mark. Acquire: the waiters' records are seen
-  // here.
-  std::uintptr_t w = word_.exchange(set_mark, std::memory_order_acq_rel);
-  if (w == set_mark) return;
-  waiter* last = reinterpret_cast<waiter*>(w);
-  waiter* first = nullptr;
-  while (last != nullptr) {  // in order of arrival
-    waiter* before = last->next;
-    last->next = first;
-    first = last;
-    last = before;
-  }
-  while (first != nullptr) {
-    waiter* next = first->next;
-    first->wake();
-    first = next;
+  if (!lock()) return;
+  waiting* w = first_;
+  // Release: the result is seen by whoever finds the mark. The last touch: whoever finds it may
+  // destroy the event.
+  word_.store(set_mark, std::memory_order_release);
+  while (w != nullptr) {
+    waiting* next = w->next;
+    w->w.wake();
+    w = next;
   }
 }
 

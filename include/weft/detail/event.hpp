@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
@@ -21,14 +22,34 @@ class event {
   bool is_set() const noexcept { return word_.load(std::memory_order_acquire) == set_mark; }
   WEFT_API void set() noexcept;
   void wait() const {
-    if (!is_set()) wait_slow();
+    if (!is_set()) wait_slow(INT64_MAX);
   }
+  // Until `deadline` (nanoseconds of the steady clock) at most; whether it has happened.
+  bool wait_until(std::int64_t deadline) const { return is_set() || wait_slow(deadline); }
 
  private:
-  WEFT_API void wait_slow() const;
-  static constexpr std::uintptr_t set_mark = 1;
-  mutable std::atomic<std::uintptr_t> word_{0};  // 0, set_mark, or the last waiter that came
+  struct waiting;
+  WEFT_API bool wait_slow(std::int64_t deadline) const;
+  bool lock() const noexcept;  // false: it has happened, there is no list any more
+  void unlock() const noexcept { word_.store(0, std::memory_order_release); }
+
+  static constexpr std::uint32_t set_mark = 1, lock_mark = 2;
+  mutable std::atomic<std::uint32_t> word_{
+      0};  // 0, set_mark, or lock_mark while the list is in use
+  mutable waiting* first_ = nullptr;
+  mutable waiting* last_ = nullptr;
 };
+
+// The steady clock's time in `d` from now, rounded up, saturating.
+template <class Rep, class Period>
+std::int64_t deadline_in(std::chrono::duration<Rep, Period> d) {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  if (d <= d.zero()) return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+  const std::chrono::duration<long double, std::nano> wide(d);
+  const std::chrono::nanoseconds start = std::chrono::duration_cast<std::chrono::nanoseconds>(now);
+  if (wide.count() >= static_cast<long double>(INT64_MAX - start.count() - 1)) return INT64_MAX;
+  return (start + std::chrono::ceil<std::chrono::nanoseconds>(d)).count();
+}
 
 // Counts what was started and what has ended, on a cache line each: starters and finishers are on
 // different cores as a rule. One waits until the two are equal.
