@@ -48,6 +48,8 @@ struct alignas(64) G {
   local_node* locals = nullptr;
   atomic<std::uint32_t> generation{0};  // anybody may read
   wait_reason reason = wait_reason::none;
+  bool special = false;  // its stack is not of the default size
+  bool named = false;
   bool exiting = false;  // goexit has begun; catching it does not help
   bool is_main = false;
   bool trimmed = false;  // free: its stack was looked at since its last use

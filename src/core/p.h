@@ -9,6 +9,7 @@
 
 #include "base/atomic.h"
 #include "base/random.h"
+#include "core/g_pool.h"
 #include "core/runq.h"
 #include "core/status.h"
 #include "os/mutex.h"
@@ -39,8 +40,6 @@ struct alignas(64) P {
   // -- owner only.
   std::uint32_t until_global = 61;  // rounds until the global queue is looked at first
   std::uint32_t round_end = 0;  // ring index behind the last batch from the global queue, see yield
-  G* free_gs = nullptr;         // dead goroutines with warm stacks, last in first out
-  std::uint32_t nfree_gs = 0;
   std::uint64_t goid_next = 0, goid_end = 0;
   random rng;
   M* last_m = nullptr;  // who ran this P before the world stopped
@@ -52,6 +51,7 @@ struct alignas(64) P {
         preemptions{0};
   } count;
 
+  g_cache free_gs;  // owner only: dead goroutines with warm stacks
   alignas(64) timer_home timers;
   alignas(64) runq rq;
 

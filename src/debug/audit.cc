@@ -197,7 +197,7 @@ void auditor::one_p(P* p) noexcept {
   const std::uint32_t raw = static_cast<std::uint32_t>(s);
   if (p->id >= nprocs()) {
     check(s == p_status::dead, "P5", "P", p->id, " is beyond procs and not dead");
-    check(p->rq.empty() && p->free_gs == nullptr, "P5", "dead P", p->id, " is not drained");
+    check(p->rq.empty() && p->free_gs.n == 0, "P5", "dead P", p->id, " is not drained");
     check(p->m.load(memory_order_relaxed) == nullptr, "P5", "dead P", p->id, " has an M");
     return;
   }
@@ -223,7 +223,7 @@ void auditor::lock_is_free(mutex& m, const char* name) noexcept {
 }
 
 void auditor::locks() noexcept {
-  lock_is_free(sched.free_lock, "free list");
+  lock_is_free(sched.free_gs.lock, "free list");
   lock_is_free(sched.g_lock, "goroutine table");
 }
 

@@ -58,7 +58,7 @@ stats runtime_stats() {
   s.global_queue = sched.runq.size_hint();
   const stack_stats st = get_stack_stats();
   s.stacks = st.slots;
-  s.free_stacks = st.free + sched.nfree.load(memory_order_relaxed);
+  s.free_stacks = st.free + sched.free_gs.size_hint();
   return s;
 }
 

@@ -64,19 +64,8 @@ void main_entry(void* p) {
 void set_stack_slot(std::size_t slot) noexcept {
   if (slot == sched.stack_slot) return;
   sched.stack_slot = slot;
-  sched.free_lock.lock();
-  G* g = sched.free_list;
-  sched.free_list = nullptr;
-  sched.nfree.store(0, memory_order_relaxed);
-  while (g != nullptr) {
-    G* next = g->next;
-    stack_free(g->stk);
-    g->stk = stack{};
-    g->next = sched.bare_list;
-    sched.bare_list = g;
-    g = next;
-  }
-  sched.free_lock.unlock();
+  free_g f[g_pool::block_size];
+  while (const std::uint32_t n = sched.free_gs.pop_bottom(f)) strip_gs(f, n);
 }
 
 void start_world(const config& c, M* m) {
@@ -93,18 +82,21 @@ void start_world(const config& c, M* m) {
   resize(static_cast<std::uint32_t>(n) < max_procs ? static_cast<std::uint32_t>(n) : max_procs);
   set_stack_slot(stack_slot_size(c.stack_size));
   sched.idle.reset();
-  const std::uint64_t id = sched.run_id.load(memory_order_relaxed) + 1;
-  sched.lock.lock();
-  sched.runq.for_each(
-      [id](G* g) { g->run_id = id; });  // what plain threads have started since the last run
-  sched.lock.unlock();
-  sched.run_id.store(id, memory_order_relaxed);
   if (c.shuffle != 0) {
     for (std::uint32_t i = 0; i < nprocs(); ++i) p_at(i)->rng = random(c.shuffle + i);
   }
   bind_thread(m);
   acquire_p(m, p_at(0));
+  const std::uint64_t id = sched.run_id.load(memory_order_relaxed) + 1;
+  sched.lock.lock();
+  // What plain threads have started since the last run, on stacks of that run's size.
+  sched.runq.for_each([&](G* g) {
+    g->run_id = id;
+    if (g->stk.hi - g->stk.base != sched.stack_slot) g->special = true;
+  });
+  sched.run_id.store(id, memory_order_relaxed);
   sched.active.store(true, memory_order_release);
+  sched.lock.unlock();
   start_ps(m->p);
 }
 
@@ -121,6 +113,9 @@ void clear_world() noexcept {
       p->orphan.store(true, memory_order_release);  // with find_work
       p->preempt.store(1, memory_order_relaxed);
       sched.allp[i].store(nullptr, memory_order_release);
+      sched.foreign_created.fetch_add(p->count.created.load(memory_order_relaxed),
+                                      memory_order_relaxed);
+      sched.left_behind.fetch_add(p->count.exited.load(memory_order_relaxed), memory_order_relaxed);
       continue;
     }
     p->owner().take_next();

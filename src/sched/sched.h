@@ -49,11 +49,9 @@ struct sched_state {
 
   // -- goroutines.
   mutex g_lock{lock_rank::g_table};
-  slab<G> gs;  // under g_lock; iteration needs no lock
-  mutex free_lock{lock_rank::free_list};
-  G* free_list = nullptr;  // with a default stack; under free_lock
-  atomic<std::uint32_t> nfree{0};
-  G* bare_list = nullptr;                    // without a stack; under free_lock
+  slab<G> gs;                                // under g_lock; iteration needs no lock
+  g_pool free_gs;                            // dead, with a default stack
+  G* bare_list = nullptr;                    // dead, without a stack; under g_lock
   atomic<std::uint64_t> next_goid{2};        // 1 is main
   atomic<std::uint64_t> foreign_created{0};  // spawned without a P
   atomic<std::uint64_t> left_behind{0};      // neither finished nor alive: their run is over
@@ -147,6 +145,8 @@ void exit_commit(void* g, void*) noexcept;
 using closure_fn = void (*)(void*);
 G* make_main(std::size_t stack_size, closure_fn fn, void* arg) noexcept;
 std::uint64_t goroutine_count() noexcept;
+void strip_gs(const free_g* f,
+              std::uint32_t n) noexcept;  // stacks to their pools, shells to bare_list
 void flush_free_gs(P* p, std::uint32_t keep = 4) noexcept;  // to the global list
 void trim_free_stacks() noexcept;  // sysmon: gives back what deep calls have touched
 

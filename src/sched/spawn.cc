@@ -17,6 +17,7 @@
 // between spawn_begin and spawn_commit and may itself park, throw or spawn: the ticket belongs to
 // nobody's list meanwhile.
 #include <algorithm>
+#include <cstring>
 #include <cxxabi.h>
 
 #include "base/print.h"
@@ -31,7 +32,6 @@
 namespace weft::rt {
 namespace {
 
-constexpr std::uint32_t free_most = 64, free_keep = 32;  // a P's list: spill at, spill down to
 constexpr std::uint32_t goid_batch = 16;
 constexpr std::uint32_t fresh_batch = 16;
 
@@ -43,64 +43,51 @@ void give_stack(G* g, const stack& s) noexcept {
   register_stack(s.lo, s.hi);
 }
 
-G* carve() noexcept {  // under g_lock
-  G* g = sched.gs.allocate();
+G* shell() noexcept {  // under g_lock
+  G* g = sched.bare_list;
+  if (g != nullptr) {
+    sched.bare_list = g->next;
+    return g;
+  }
+  g = sched.gs.allocate();
   g->move_status(g_status::idle, g_status::dead);
   return g;
 }
 
-// A G without a stack.
-G* bare_g() noexcept {
-  sched.free_lock.lock();
-  G* g = sched.bare_list;
-  if (g != nullptr) sched.bare_list = g->next;
-  sched.free_lock.unlock();
-  if (g != nullptr) return g;
+void put_shell(G* g) noexcept {  // under g_lock
+  g->stk = stack{};
+  g->next = sched.bare_list;
+  sched.bare_list = g;
+}
+
+// A G with a stack of its own size; the stack goes back to its pool when it ends.
+G* special_g(std::size_t slot) noexcept {
+  const stack s = stack_alloc(slot);
   sched.g_lock.lock();
-  g = carve();
+  G* g = shell();
   sched.g_lock.unlock();
+  give_stack(g, s);
+  g->special = true;
   return g;
 }
 
-// Up to n Gs with default stacks from the global list, or fresh ones: a list by next, at least one.
-G* take_batch(std::uint32_t n, std::uint32_t* got) noexcept {
-  G* head = nullptr;
-  std::uint32_t k = 0;
-  if (sched.nfree.load(memory_order_relaxed) != 0) {
-    sched.free_lock.lock();
-    while (k < n && sched.free_list != nullptr) {
-      G* g = sched.free_list;
-      sched.free_list = g->next;
-      g->next = head;
-      head = g;
-      ++k;
-    }
-    sched.nfree.store(sched.nfree.load(memory_order_relaxed) - k, memory_order_relaxed);
-    sched.free_lock.unlock();
+// Up to n Gs with default stacks, from the global pool or fresh; at least one.
+std::uint32_t take_batch(free_g* out, std::uint32_t n) noexcept {
+  if (sched.free_gs.size_hint() != 0) {
+    if (const std::uint32_t k = sched.free_gs.pop(out, n)) return k;
   }
-  if (k == 0) {
-    stack s[fresh_batch];
-    const auto fresh = static_cast<std::uint32_t>(
-        stack_alloc_batch(sched.stack_slot, s, std::min<std::size_t>(n, fresh_batch)));
-    sched.g_lock.lock();
-    for (; k < fresh; ++k) {
-      G* g = carve();
-      give_stack(g, s[k]);
-      g->next = head;
-      head = g;
-    }
-    sched.g_lock.unlock();
+  stack s[fresh_batch];
+  const auto k = static_cast<std::uint32_t>(
+      stack_alloc_batch(sched.stack_slot, s, std::min<std::size_t>(n, fresh_batch)));
+  sched.g_lock.lock();
+  for (std::uint32_t i = 0; i < k; ++i) {
+    G* g = shell();
+    give_stack(g, s[i]);
+    g->special = false;
+    out[i] = {g, g->top};
   }
-  *got = k;
-  return head;
-}
-
-void give_batch(G* head, G* tail, std::uint32_t n) noexcept {
-  sched.free_lock.lock();
-  tail->next = sched.free_list;
-  sched.free_list = head;
-  sched.nfree.store(sched.nfree.load(memory_order_relaxed) + n, memory_order_relaxed);
-  sched.free_lock.unlock();
+  sched.g_lock.unlock();
+  return k;
 }
 
 P* own_p() noexcept {
@@ -110,41 +97,26 @@ P* own_p() noexcept {
 
 G* take_g() noexcept {
   P* p = own_p();
-  std::uint32_t n = 0;
-  if (p == nullptr) return take_batch(1, &n);
-  G* g = p->free_gs;
-  if (g == nullptr) {
-    g = take_batch(free_keep, &n);
-    p->nfree_gs = n;
+  if (p == nullptr) {
+    free_g f;
+    take_batch(&f, 1);
+    return f.g;
   }
-  p->free_gs = g->next;
-  --p->nfree_gs;
-  // The next one's lines, which another core may have written last, for a spawner that goes on
-  // spawning.
-  if (G* next = g->next) {
-    __builtin_prefetch(next, 1);
-    __builtin_prefetch(&next->goid, 1);
-  }
-  return g;
+  g_cache& c = p->free_gs;
+  if (c.n == 0) c.n = take_batch(c.cells, g_cache::half);
+  return c.pop();
 }
 
 void put_g(P* p, G* g) noexcept {
-  if (g->stk.hi - g->stk.base != sched.stack_slot) {  // not a default stack: only the shell is kept
-    stack_free(g->stk);
-    g->stk = stack{};
-    sched.free_lock.lock();
-    g->next = sched.bare_list;
-    sched.bare_list = g;
-    sched.free_lock.unlock();
-    return;
+  const free_g f{g, g->top};
+  if (g->special || (p == nullptr && g->stk.hi - g->stk.base != sched.stack_slot)) {
+    strip_gs(&f, 1);
+  } else if (p == nullptr) {
+    sched.free_gs.push(&f, 1);
+  } else {
+    p->free_gs.push(g);
+    if (p->free_gs.n == g_cache::capacity) flush_free_gs(p, g_cache::half);
   }
-  if (p == nullptr) {
-    give_batch(g, g, 1);
-    return;
-  }
-  g->next = p->free_gs;
-  p->free_gs = g;
-  if (++p->nfree_gs >= free_most) flush_free_gs(p, free_keep);
 }
 
 std::uint64_t new_goid(P* p) noexcept {
@@ -192,8 +164,7 @@ void prepare(G* g, P* p, closure_fn run, void* closure, std::uintptr_t below) no
   g->eh = eh_state{};
   g->saved_errno = 0;
   g->exiting = false;
-  g->run_id =
-      sched.run_id.load(memory_order_relaxed) + (sched.active.load(memory_order_acquire) ? 0 : 1);
+  g->run_id = sched.run_id.load(memory_order_relaxed);
   g->fiber.assign(g->stk.lo, g->stk.hi);
   g->sp = make_context(below & ~std::uintptr_t{15}, goroutine_main, g, reinterpret_cast<void*>(run),
                        closure);
@@ -210,46 +181,58 @@ weft::detail::spawn_ticket lend(G* g, std::size_t size, std::size_t align,
 
 }  // namespace
 
-void flush_free_gs(P* p, std::uint32_t keep) noexcept {
-  if (p->nfree_gs <= keep) return;
-  // The oldest go: the list is last in, first out, so they are its end.
-  G** at = &p->free_gs;
-  for (std::uint32_t i = 0; i < keep; ++i) at = &(*at)->next;
-  G* head = *at;
-  *at = nullptr;
-  G* tail = head;
-  std::uint32_t n = 1;
-  for (; tail->next != nullptr; tail = tail->next) ++n;
-  p->nfree_gs = keep;
-  give_batch(head, tail, n);
+void strip_gs(const free_g* f, std::uint32_t n) noexcept {
+  for (std::uint32_t i = 0; i < n; ++i) stack_free(f[i].g->stk);
+  sched.g_lock.lock();
+  for (std::uint32_t i = 0; i < n; ++i) put_shell(f[i].g);
+  sched.g_lock.unlock();
 }
 
+void flush_free_gs(P* p, std::uint32_t keep) noexcept {
+  g_cache& c = p->free_gs;
+  if (c.n <= keep) return;
+  // The oldest go: they are at the bottom of the array.
+  const std::uint32_t n = c.n - keep;
+  sched.free_gs.push(c.cells, n);
+  std::memmove(c.cells, c.cells + n, keep * sizeof *c.cells);
+  c.n = keep;
+}
+
+// Two things cost memory after a peak: pages that deep calls have touched, and more stacks than the
+// program needs now. So what was freed since the last time is trimmed to one page and goes to the
+// bottom of the pool; and of more than `plenty` free goroutines the rest give their stacks back
+// altogether.
 void trim_free_stacks() noexcept {
-  stack_trim_pool(64);
-  for (int rounds = 0; rounds < 64; ++rounds) {
-    // Those freed since the last time are at the top. Off the list while we look, so that nobody
-    // starts on them.
-    constexpr std::uint32_t batch = 16;
-    G* head = nullptr;
-    G* tail = nullptr;
-    std::uint32_t n = 0;
-    sched.free_lock.lock();
-    while (n < batch && sched.free_list != nullptr && !sched.free_list->trimmed) {
-      G* g = sched.free_list;
-      sched.free_list = g->next;
-      g->next = head;
-      if (head == nullptr) tail = g;
-      head = g;
-      ++n;
+  constexpr std::uint32_t plenty = 4096;
+  free_g f[g_pool::block_size];
+  stack s[g_pool::block_size];
+  // Off the pool while we look, so that nobody starts on them. Each goes to the bottom, so one
+  // round is enough.
+  for (std::uint32_t left = sched.free_gs.size_hint(); left > 0;) {
+    const std::uint32_t n = sched.free_gs.pop(f, std::min(left, g_pool::block_size));
+    if (n == 0) break;
+    left -= std::min(left, n);
+    std::uint32_t k = 0;
+    for (std::uint32_t i = 0; i < n; ++i) {
+      if (f[i].g->trimmed) continue;
+      f[i].g->trimmed = true;
+      s[k++] = f[i].g->stk;
     }
-    sched.nfree.store(sched.nfree.load(memory_order_relaxed) - n, memory_order_relaxed);
-    sched.free_lock.unlock();
-    if (n == 0) return;
-    for (G* g = head; g != nullptr; g = g->next) {
-      stack_trim(g->stk);
-      g->trimmed = true;
+    if (k == 0) {  // trimmed ones have come up to the top: nothing was freed since
+      sched.free_gs.push(f, n);
+      break;
     }
-    give_batch(head, tail, n);
+    stack_trim_batch(s, k);
+    sched.free_gs.push_bottom(f, n);
+  }
+  while (sched.free_gs.size_hint() > plenty) {
+    const std::uint32_t n = sched.free_gs.pop_bottom(f);
+    if (n == 0) break;
+    strip_gs(f, n);
+  }
+  while (stack_trim_pool(256) == 256) {
+  }
+  while (stack_drop_pool(256) == 256) {
   }
 }
 
@@ -260,8 +243,8 @@ void exit_commit(void* gp, void*) noexcept {
 
 void goroutine_exit(G* g) noexcept {
   if (g->locals != nullptr) destroy_locals(g);
+  g->named = false;
   M* m = current_m();  // after user code: destructors may have parked
-  g->name[0] = '\0';
   g->trimmed = false;
   g->generation.store(g->generation.load(memory_order_relaxed) + 1,
                       memory_order_release);  // with late wakers
@@ -294,8 +277,7 @@ void resume_goexit(G* g) {
 }
 
 G* make_main(std::size_t stack_size, closure_fn fn, void* arg) noexcept {
-  G* g = bare_g();
-  give_stack(g, stack_alloc(stack_slot_size(stack_size)));
+  G* g = special_g(stack_slot_size(stack_size));
   prepare(g, nullptr, fn, arg, g->top);
   g->goid = 1;
   g->parent = 0;
@@ -338,13 +320,12 @@ spawn_ticket spawn_begin(std::size_t size, std::size_t align, std::size_t stack_
   if (slot == sched.stack_slot) {
     g = take_g();
   } else {
-    const stack s = stack_alloc(slot);
-    g = bare_g();
-    give_stack(g, s);
+    g = special_g(slot);
   }
   const std::size_t n = std::min(name.size(), sizeof g->name - 1);
   name.copy(g->name, n);
   g->name[n] = '\0';
+  g->named = n != 0;
   return lend(g, size, align, __builtin_return_address(0));
 }
 
@@ -355,6 +336,9 @@ void spawn_commit(spawn_ticket t, void (*run)(void*)) noexcept {
   if (p == nullptr) {  // as in ready_foreign
     sched.foreign_created.fetch_add(1, memory_order_relaxed);
     sched.lock.lock();
+    if (!sched.active.load(memory_order_relaxed)) {
+      g->run_id = sched.run_id.load(memory_order_relaxed) + 1;  // waits for the next run
+    }
     g->move_status(g_status::dead, g_status::runnable);
     sched.runq.push(g);
     sched.lock.unlock();
@@ -368,7 +352,7 @@ void spawn_commit(spawn_ticket t, void (*run)(void*)) noexcept {
 
 void spawn_cancel(spawn_ticket t) noexcept {
   G* g = static_cast<G*>(t.goroutine);
-  g->name[0] = '\0';
+  g->named = false;
   put_g(own_p(), g);
 }
 

@@ -86,7 +86,7 @@ TEST(Audit, NamesBrokenGoroutineRules) {
     expect_named("G3", change(p->rq.runnext, static_cast<G*>(nullptr)));
     expect_named("G3", change(g->status, static_cast<std::uint32_t>(g_status::runnable)));
     expect_named("G4", change(g->waiting_on, static_cast<const void*>(nullptr)));
-    expect_named("G5", {[] { sched.free_lock.lock(); }, [] { sched.free_lock.unlock(); }},
+    expect_named("G5", {[] { sched.free_gs.lock.lock(); }, [] { sched.free_gs.lock.unlock(); }},
                  audit_phase::locks);
     expect_named("G6", change(g->status, static_cast<std::uint32_t>(g_status::waiting) | scan_bit));
   });
