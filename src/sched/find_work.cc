@@ -147,7 +147,7 @@ G* steal(M* m, P* p) noexcept {
     for (int pass = 0; pass < 4; ++pass) {
       if (G* g = steal_pass(m, p, pass == 3)) return g;
     }
-    if (sched.runq.size_hint() != 0) return from_global(p);
+    if (G* g = from_global(p)) return g;
     if (nprocs() > sched.ncpu.load(memory_order_relaxed)) return nullptr;
     // Stay and look now and then.
     const std::int64_t now = nanotime();

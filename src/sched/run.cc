@@ -62,8 +62,8 @@ void main_entry(void* p) {
 
 // Stacks of another size than this run's go back to their pools.
 void set_stack_slot(std::size_t slot) noexcept {
-  if (slot == sched.stack_slot) return;
-  sched.stack_slot = slot;
+  if (slot == default_slot()) return;
+  sched.stack_slot.store(slot, memory_order_relaxed);
   free_g f[g_pool::block_size];
   while (const std::uint32_t n = sched.free_gs.pop_bottom(f)) strip_gs(f, n);
 }
@@ -73,8 +73,8 @@ void start_world(const config& c, M* m) {
   const int n = c.procs > 0 ? c.procs : automatic ? automatic_procs() : get_procs();
   sched.procs_auto.store(automatic, memory_order_relaxed);
   sched.ncpu.store(static_cast<std::uint32_t>(online_cpus_allowed()), memory_order_relaxed);
-  sched.quantum_ns = c.quantum.count();
-  sched.preempt = c.preempt;
+  sched.quantum_ns.store(c.quantum.count(), memory_order_relaxed);
+  sched.preempt.store(c.preempt, memory_order_relaxed);
   sched.shuffle = c.shuffle != 0;
   sched.max_threads.store(
       static_cast<std::uint32_t>(c.max_threads < UINT32_MAX ? c.max_threads : UINT32_MAX),
@@ -92,7 +92,7 @@ void start_world(const config& c, M* m) {
   // What plain threads have started since the last run, on stacks of that run's size.
   sched.runq.for_each([&](G* g) {
     g->run_id = id;
-    if (g->stk.hi - g->stk.base != sched.stack_slot) g->special = true;
+    if (g->stk.hi - g->stk.base != default_slot()) g->special = true;
   });
   sched.run_id.store(id, memory_order_relaxed);
   sched.active.store(true, memory_order_release);
@@ -108,7 +108,10 @@ void clear_world() noexcept {
   const std::uint32_t n = nprocs();
   for (std::uint32_t i = 0; i < n; ++i) {
     P* p = p_at(i);
-    if (p->status.load(memory_order_relaxed) != p_status::stopped) {
+    sched.lock.lock();  // with stop_p: once stopped, everything its M did to it is ours to see
+    const bool stopped = p->status.load(memory_order_relaxed) == p_status::stopped;
+    sched.lock.unlock();
+    if (!stopped) {
       // Its M computes and has not heard us. It keeps this P, which nobody else will ever use.
       p->orphan.store(true, memory_order_release);  // with find_work
       p->preempt.store(1, memory_order_relaxed);
@@ -155,6 +158,7 @@ namespace weft::detail {
 using namespace rt;
 
 int run_main(const config& c, int (*fn)(void*), void* arg) {
+  if (sched.forked) throw std::logic_error("weft::run called in the child of a fork");
   if (current_m() != nullptr) throw std::logic_error("weft::run called inside a run");
   if (stack_slot_size(c.stack_size) == 0 || stack_slot_size(c.main_stack_size) == 0) {
     throw std::invalid_argument("weft::run: stack size out of range");

@@ -69,13 +69,13 @@ struct sched_state {
   note sysmon_note;
 
   // -- the run.
-  atomic<std::uint64_t> run_id{0};      // of the current or last run
-  atomic<bool> active{false};           // a run is on
-  std::size_t stack_slot = 256 * 1024;  // slot size of the current run's goroutines
-  std::int64_t quantum_ns = 10'000'000;
-  bool preempt = true;
-  bool shuffle = false;  // runnext or the ring, by coin
-  M* m0 = nullptr;
+  atomic<std::uint64_t> run_id{0};             // of the current or last run
+  atomic<bool> active{false};                  // a run is on
+  atomic<std::size_t> stack_slot{256 * 1024};  // slot size of the current run's goroutines
+  atomic<std::int64_t> quantum_ns{10'000'000};
+  atomic<bool> preempt{true};
+  bool shuffle = false;                   // runnext or the ring, by coin
+  bool forked = false;                    // we are the child of a fork
   atomic<std::uint32_t> wanted_procs{0};  // set_procs before a run; 0: automatic
   atomic<bool> procs_auto{true};
   atomic<std::uint32_t> ncpu{1};  // CPUs we may run on; kept up to date by sysmon
@@ -83,6 +83,7 @@ struct sched_state {
 
 extern constinit sched_state sched;
 
+inline std::size_t default_slot() noexcept { return sched.stack_slot.load(memory_order_relaxed); }
 inline std::uint32_t nprocs() noexcept { return sched.procs.load(memory_order_relaxed); }
 inline P* p_at(std::uint32_t i) noexcept {
   return sched.allp[i].load(memory_order_acquire);

@@ -78,7 +78,7 @@ std::uint32_t take_batch(free_g* out, std::uint32_t n) noexcept {
   }
   stack s[fresh_batch];
   const auto k = static_cast<std::uint32_t>(
-      stack_alloc_batch(sched.stack_slot, s, std::min<std::size_t>(n, fresh_batch)));
+      stack_alloc_batch(default_slot(), s, std::min<std::size_t>(n, fresh_batch)));
   sched.g_lock.lock();
   for (std::uint32_t i = 0; i < k; ++i) {
     G* g = shell();
@@ -109,7 +109,7 @@ G* take_g() noexcept {
 
 void put_g(P* p, G* g) noexcept {
   const free_g f{g, g->top};
-  if (g->special || (p == nullptr && g->stk.hi - g->stk.base != sched.stack_slot)) {
+  if (g->special || (p == nullptr && g->stk.hi - g->stk.base != default_slot())) {
     strip_gs(&f, 1);
   } else if (p == nullptr) {
     sched.free_gs.push(&f, 1);
@@ -315,9 +315,9 @@ spawn_ticket spawn_begin(std::size_t size, std::size_t align) {
 spawn_ticket spawn_begin(std::size_t size, std::size_t align, std::size_t stack_size,
                          std::string_view name) {
   G* g = nullptr;
-  const std::size_t slot = stack_size == 0 ? sched.stack_slot : stack_slot_size(stack_size);
+  const std::size_t slot = stack_size == 0 ? default_slot() : stack_slot_size(stack_size);
   if (slot == 0) throw std::bad_alloc();
-  if (slot == sched.stack_slot) {
+  if (slot == default_slot()) {
     g = take_g();
   } else {
     g = special_g(slot);

@@ -42,7 +42,8 @@ bool end_slices(std::int64_t now) noexcept {
     const std::uint32_t tick = p->schedtick.load(memory_order_relaxed);
     if (seen[i].tick != tick) {
       seen[i] = {tick, now};
-    } else if (now - seen[i].since >= sched.quantum_ns && sched.preempt) {
+    } else if (now - seen[i].since >= sched.quantum_ns.load(memory_order_relaxed) &&
+               sched.preempt.load(memory_order_relaxed)) {
       p->preempt.store(1, memory_order_relaxed);
       seen[i].since = now;
       any = true;

@@ -109,6 +109,8 @@ void bind_thread(M* m) noexcept {
 void start_service_threads() {
   static constinit atomic<bool> started{false};
   if (started.exchange(true, memory_order_acq_rel)) return;
+  pthread_atfork(nullptr, nullptr,
+                 [] { sched.forked = true; });  // the child has one thread, and it is not ours
   int err = start_thread(maker_thread, nullptr, "weft-maker");
   if (err == 0) {
     err = start_thread([](void*) { sysmon_main(); }, nullptr, "weft-sysmon");
@@ -168,6 +170,7 @@ static M* take_idle_m(P* p) noexcept {
 }
 
 bool start_m(P* p, bool spinning) noexcept {
+  if (sched.forked) fatal("weft used in the child of a fork: only exec is possible there");
   sched.lock.lock();
   M* m = take_idle_m(p);
   sched.lock.unlock();
@@ -276,7 +279,9 @@ void wake_slow() noexcept {
 
 void hand_off(P* p) noexcept {
   bump(p->count.handoffs);
-  if (!p->rq.empty() || sched.runq.size_hint() != 0) {
+  // Timers need a watcher: an M that takes p, finds nothing and goes to sleep with their deadline.
+  if (!p->rq.empty() || sched.runq.size_hint() != 0 ||
+      p->timers.earliest.load(memory_order_relaxed) != never) {
     start_m(p, false);
     return;
   }
