@@ -51,7 +51,9 @@ format format-fix: setup-ci
 	find include src tests examples bench tools -name '*.cc' -o -name '*.h' -o -name '*.hpp' -o -name '*.cpp' | \
 	  xargs clang-format-14 $(if $(filter format,$@),--dry-run -Werror,-i)
 
-tls: build-release
+tls: setup
+	cmake --preset release >/dev/null
+	cmake --build --preset release -j $(JOBS) --target weft
 	tools/check_tls.py --self-test
 	tools/check_tls.py build/release
 

@@ -26,6 +26,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.dont_write_bytecode = True
+
 from tls_machine import A64, FRESH, X86, State, split
 from tls_unwind import landing_pads
 

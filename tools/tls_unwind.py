@@ -50,6 +50,8 @@ def landing_pads(lines):
             section = line[len("Contents of section "):-1]
         elif section and section.startswith(".gcc_except_table") and (m := BYTES.match(line)):
             contents.setdefault(section, bytearray()).extend(bytes.fromhex(m[1]))
+    if not contents:
+        return {}               # nothing catches or cleans up; .eh_frame itself may be missing
     found, begin = {}, None
     for line in lines("-r", "-j", ".eh_frame"):
         if m := VALUE.match(line):

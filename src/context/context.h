@@ -68,6 +68,10 @@ static_assert(sizeof(switch_frame) == 176 && offsetof(switch_frame, fp) == 80 &&
 
 using entry_fn = void (*)(void* a, void* b, void* c);
 
+// A new goroutine 'returns' behind weft_entry's first instruction (4 bytes on both architectures):
+// unwinders look a return address up one byte before it, and that byte must belong to weft_entry.
+inline void* entry_address() noexcept { return reinterpret_cast<char*>(&weft_entry) + 4; }
+
 // Lays a frame below `top` (16-byte aligned) from which weft_switch starts fn(a, b, c). Returns
 // what to switch to. A new goroutine starts with the default floating-point environment, whatever
 // its creator has set.
@@ -75,22 +79,15 @@ inline void* make_context(std::uintptr_t top, entry_fn fn, void* a, void* b = nu
                           void* c = nullptr) noexcept {
   auto* f = reinterpret_cast<switch_frame*>(top - sizeof(switch_frame));
 #if defined(__x86_64__)
-  *f = switch_frame{0x1f80,
-                    0x037f,
-                    nullptr,
-                    c,
-                    reinterpret_cast<void*>(fn),
-                    a,
-                    b,
-                    nullptr,
-                    reinterpret_cast<void*>(&weft_entry)};
+  *f = switch_frame{0x1f80, 0x037f,  nullptr,        c, reinterpret_cast<void*>(fn), a,
+                    b,      nullptr, entry_address()};
 #else
   *f = switch_frame{};
   f->x[0] = reinterpret_cast<void*>(fn);
   f->x[1] = a;
   f->x[2] = b;
   f->x[3] = c;
-  f->lr = reinterpret_cast<void*>(&weft_entry);
+  f->lr = entry_address();
 #endif
   return f;
 }

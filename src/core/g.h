@@ -51,6 +51,8 @@ struct alignas(64) G {
   bool special = false;  // its stack is not of the default size
   bool named = false;
   bool exiting = false;  // goexit has begun; catching it does not help
+  bool exit_put_off =
+      false;  // a handler was left by throwing something else: goes on when that is caught
   bool is_main = false;
   bool trimmed = false;  // free: its stack was looked at since its last use
 

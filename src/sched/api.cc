@@ -24,7 +24,7 @@ void goexit() {
   rt::G* g = rt::current_g();
   if (g == nullptr)
     rt::fatal("runtime.Goexit called in a thread that was not created by the Go runtime");
-  rt::start_goexit(g);
+  rt::call_goexit(g);
 }
 
 std::uint64_t goid() {

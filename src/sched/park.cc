@@ -88,11 +88,12 @@ namespace {
 // keeps G1: the one edge on which two may meet, so a CAS; a second waker finds it gone and is a
 // bug.
 bool make_runnable(G* g) noexcept {
+  if (g->run_id != sched.run_id.load(memory_order_relaxed)) [[unlikely]]
+    return false;  // left behind by a run that is over; the id changes under the lock, or in a
+                   // stopped world
   g->waiting_on = nullptr;
   if (g->try_status(g_status::waiting, g_status::runnable)) [[likely]]
     return true;
-  if (g->run_id < sched.run_id.load(memory_order_relaxed))
-    return false;  // left behind by a run that is over
   if (!g->try_status(g_status::leaked, g_status::runnable))
     g->bad_status(g_status::waiting, g_status::runnable);
   return true;

@@ -164,7 +164,7 @@ int set_procs(int n, bool automatic) {
   const int old = get_procs();
   sched.procs_auto.store(automatic, memory_order_relaxed);
   if (!sched.active.load(memory_order_relaxed)) {
-    sched.wanted_procs.store(want, memory_order_relaxed);  // for the next run
+    sched.wanted_procs.store(automatic ? 0 : want, memory_order_relaxed);  // for the next run
     return old;
   }
   resize(want);
@@ -201,13 +201,14 @@ void start_ps(P* keep) noexcept {
   sched.stopping.store(false, memory_order_seq_cst);
   for (std::uint32_t i = nprocs(); i-- > 0;) {
     P* p = p_at(i);
-    p->preempt.store(0, memory_order_relaxed);
+    // m0's P keeps the flag: m0 runs nobody but main (run.cc).
+    p->preempt.store(p == keep && current_m()->is_m0 ? 1 : 0, memory_order_relaxed);
     if (p == keep) {
       p->status.store(p_status::running, memory_order_relaxed);
       continue;
     }
+    p->status.store(p_status::idle, memory_order_relaxed);  // P4: none is stopped once we unlock
     if (p->rq.empty()) {
-      p->status.store(p_status::idle, memory_order_relaxed);
       sched.idle.put_p();
       put_idle_p(p);
     } else {
@@ -220,7 +221,6 @@ void start_ps(P* keep) noexcept {
     P* p = busy;
     busy = p->idle_next;
     p->idle_next = nullptr;
-    p->status.store(p_status::idle, memory_order_relaxed);
     start_m(p, false);
   }
   if (sched.sysmon_waits.load(memory_order_seq_cst)) wake_sysmon();

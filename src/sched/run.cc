@@ -87,55 +87,60 @@ void start_world(const config& c, M* m) {
   }
   bind_thread(m);
   acquire_p(m, p_at(0));
-  const std::uint64_t id = sched.run_id.load(memory_order_relaxed) + 1;
   sched.lock.lock();
-  // What plain threads have started since the last run, on stacks of that run's size.
-  sched.runq.for_each([&](G* g) {
-    g->run_id = id;
+  // What plain threads have started since the last run may be on stacks of that run's size.
+  sched.runq.for_each([](G* g) {
     if (g->stk.hi - g->stk.base != default_slot()) g->special = true;
   });
-  sched.run_id.store(id, memory_order_relaxed);
   sched.active.store(true, memory_order_release);
   sched.lock.unlock();
   start_ps(m->p);
 }
 
-// The world is stopped, or as good as: empties it.
+// Its M computes and has not heard us. It keeps this P, which nobody else will ever use.
+void abandon(P* p) noexcept {
+  p->orphan.store(true, memory_order_release);  // with find_work
+  p->preempt.store(1, memory_order_relaxed);
+  sched.allp[p->id].store(nullptr, memory_order_release);
+  sched.foreign_created.fetch_add(p->count.created.load(memory_order_relaxed),
+                                  memory_order_relaxed);
+  sched.left_behind.fetch_add(p->count.exited.load(memory_order_relaxed), memory_order_relaxed);
+}
+
+// The world is stopped, or as good as: empties it. All under the lock, under which plain threads
+// enqueue: what they start or wake belongs wholly to this run, and is dropped with it, or wholly to
+// the next.
 void clear_world() noexcept {
-  sched.active.store(false, memory_order_release);
-  sched.left_behind.fetch_add(goroutine_count(), memory_order_relaxed);
   G* gs[runq::capacity];
   const std::uint32_t n = nprocs();
+  sched.lock.lock();
   for (std::uint32_t i = 0; i < n; ++i) {
     P* p = p_at(i);
-    sched.lock.lock();  // with stop_p: once stopped, everything its M did to it is ours to see
-    const bool stopped = p->status.load(memory_order_relaxed) == p_status::stopped;
-    sched.lock.unlock();
-    if (!stopped) {
-      // Its M computes and has not heard us. It keeps this P, which nobody else will ever use.
-      p->orphan.store(true, memory_order_release);  // with find_work
-      p->preempt.store(1, memory_order_relaxed);
-      sched.allp[i].store(nullptr, memory_order_release);
-      sched.foreign_created.fetch_add(p->count.created.load(memory_order_relaxed),
-                                      memory_order_relaxed);
-      sched.left_behind.fetch_add(p->count.exited.load(memory_order_relaxed), memory_order_relaxed);
+    if (p->status.load(memory_order_relaxed) != p_status::stopped) {
+      abandon(p);
       continue;
     }
     p->owner().take_next();
     p->owner().take_all(gs);
-    flush_free_gs(p, 0);
-    drop_timers(p);
     p->preempt.store(0, memory_order_relaxed);
     p->goid_next = p->goid_end = 0;
     p->last_m = nullptr;
     p->status.store(p_status::dead, memory_order_relaxed);
   }
-  sched.lock.lock();
   while (sched.runq.pop(gs, runq::capacity) != 0) {
   }
-  sched.lock.unlock();
-  sched.procs.store(0, memory_order_relaxed);
+  sched.left_behind.fetch_add(goroutine_count(), memory_order_relaxed);
+  sched.active.store(false, memory_order_release);
+  sched.run_id.store(sched.run_id.load(memory_order_relaxed) + 1, memory_order_relaxed);
   sched.next_goid.store(2, memory_order_relaxed);
+  sched.procs.store(0, memory_order_relaxed);
+  sched.lock.unlock();
+  for (std::uint32_t i = 0; i < n; ++i) {
+    if (P* p = p_at(i)) {
+      flush_free_gs(p, 0);
+      drop_timers(p);
+    }
+  }
 }
 
 M* m0() noexcept {
@@ -185,6 +190,7 @@ int run_main(const config& c, int (*fn)(void*), void* arg) {
 
   world_sem.lock(wait_reason::world);
   wait_stopped(nullptr, patience_ns);
+  world_sem.forget_goroutines();
   clear_world();
   current_main = nullptr;
   set_current_m(nullptr);

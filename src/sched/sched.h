@@ -69,7 +69,7 @@ struct sched_state {
   note sysmon_note;
 
   // -- the run.
-  atomic<std::uint64_t> run_id{0};             // of the current or last run
+  atomic<std::uint64_t> run_id{0};             // of the current run, or of the next one
   atomic<bool> active{false};                  // a run is on
   atomic<std::size_t> stack_slot{256 * 1024};  // slot size of the current run's goroutines
   atomic<std::int64_t> quantum_ns{10'000'000};

@@ -138,6 +138,8 @@ void yield_g() {
   if (g->exiting) [[unlikely]]
     resume_goexit(g);
   if (p->preempt.load(memory_order_relaxed) != 0) [[unlikely]] {
+    // The slice is over for runnext too; it must stand before us in the ring.
+    if (G* next = p->owner().take_next()) put_local(p, next);
     leave(m, g, yield_commit, g, nullptr);  // pick_next declines: by way of g0
     return;
   }

@@ -131,16 +131,26 @@ std::uint64_t new_goid(P* p) noexcept {
 // -- goexit
 
 _Unwind_Reason_Code unwind_stop(int, _Unwind_Action, _Unwind_Exception_Class, _Unwind_Exception*,
-                                _Unwind_Context* context, void* gp) {
-  static_cast<G*>(gp)->unwind_cfa = _Unwind_GetCFA(context);
+                                _Unwind_Context*, void*) {
   return _URC_NO_REASON;
 }
 
 // The end of a catch (...) that did not rethrow. If it ends by throwing something else we stand in
 // a clean-up, from which the ABI lets nothing unwind (the compiler marks it must-not-throw): then
-// the goexit is resumed at the next call that may park, or by the goroutine's end.
+// the goexit is put off until that exception has been caught, and resumed at the next call that may
+// park, or by the goroutine's end.
 void unwind_swallowed(_Unwind_Reason_Code, _Unwind_Exception*) {
-  if (std::uncaught_exceptions() == 0) start_goexit(current_g());
+  G* g = current_g();
+  if (std::uncaught_exceptions() == 0) start_goexit(g);
+  g->exit_put_off = true;
+}
+
+// Inside a handler that has caught our forced unwind: the top of the caught exceptions is its
+// object. (The Itanium ABI puts the unwind header last in the exception header, of which `caught`
+// points to the beginning.)
+bool in_its_handler(G* g) noexcept {
+  constexpr std::size_t before = 96;
+  return current_m()->ts.eh->caught == reinterpret_cast<char*>(&g->unwind) - before;
 }
 
 void goroutine_main(void* gp, void* run, void* closure) {
@@ -258,22 +268,29 @@ void goroutine_exit(G* g) noexcept {
 }
 
 void start_goexit(G* g) {
-  g->exiting = true;
-  g->unwind = _Unwind_Exception{};
-  g->unwind.exception_class = 0x5745465445584954;  // "WEFTEXIT"
-  g->unwind.exception_cleanup = unwind_swallowed;
   // A destructor that runs because of an exception is a must-not-throw region for every unwind,
   // ours too.
   if (std::uncaught_exceptions() != 0)
     fatal("goexit called in a destructor while an exception unwinds");
+  if (g->exiting && in_its_handler(g)) throw;  // catch (...) { goexit(); }
+  g->exiting = true;
+  g->exit_put_off = false;
+  g->unwind = _Unwind_Exception{};
+  g->unwind.exception_class = 0x5745465445584954;  // "WEFTEXIT"
+  g->unwind.exception_cleanup = unwind_swallowed;
   _Unwind_ForcedUnwind(&g->unwind, unwind_stop, g);
   fatal("goexit: cannot unwind");
 }
 
 void resume_goexit(G* g) {
-  // Clean-ups run below the frame that the unwind has reached. Standing above it, somebody has
-  // caught it.
-  if (reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)) > g->unwind_cfa) start_goexit(g);
+  if (g->exit_put_off && std::uncaught_exceptions() == 0) start_goexit(g);
+}
+
+void call_goexit(G* g) {
+  if (g->exiting && !g->exit_put_off && std::uncaught_exceptions() == 0 && !in_its_handler(g)) {
+    fatal("goexit called in a destructor while goexit unwinds");
+  }
+  start_goexit(g);
 }
 
 G* make_main(std::size_t stack_size, closure_fn fn, void* arg) noexcept {
@@ -334,11 +351,9 @@ void spawn_commit(spawn_ticket t, void (*run)(void*)) noexcept {
   P* p = own_p();
   prepare(g, p, run, t.storage, reinterpret_cast<std::uintptr_t>(t.storage));
   if (p == nullptr) {  // as in ready_foreign
-    sched.foreign_created.fetch_add(1, memory_order_relaxed);
     sched.lock.lock();
-    if (!sched.active.load(memory_order_relaxed)) {
-      g->run_id = sched.run_id.load(memory_order_relaxed) + 1;  // waits for the next run
-    }
+    g->run_id = sched.run_id.load(memory_order_relaxed);  // this run, or the next (clear_world)
+    sched.foreign_created.fetch_add(1, memory_order_relaxed);
     g->move_status(g_status::dead, g_status::runnable);
     sched.runq.push(g);
     sched.lock.unlock();

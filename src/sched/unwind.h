@@ -6,7 +6,8 @@
 
 namespace weft::rt {
 
-[[noreturn]] void start_goexit(G* g);
+[[noreturn]] void call_goexit(G* g);   // what goexit() does
+[[noreturn]] void start_goexit(G* g);  // starts the unwind, or starts it again
 // In calls that may park: somebody caught the unwind and went on as if nothing had happened. Goes
 // on unwinding if that is certain, returns if this is a clean-up that the unwind itself is running.
 void resume_goexit(G* g);

@@ -70,6 +70,17 @@ class parking_lock {
     waiters_.push(&w);
     w.wait([](void*, void* self) { static_cast<parking_lock*>(self)->mu_.unlock(); }, this, why);
   }
+  // The end of a run: goroutines that wait here are left behind, and the lock must not be handed to
+  // one of them. Called by the holder, with the world stopped.
+  void forget_goroutines() noexcept {
+    mu_.lock();
+    waiter_list threads;
+    while (waiter* w = waiters_.pop()) {
+      if (w->g == nullptr) threads.push(w);
+    }
+    waiters_ = threads;
+    mu_.unlock();
+  }
   void unlock() noexcept {
     mu_.lock();
     waiter* w = waiters_.pop();
