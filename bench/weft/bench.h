@@ -21,7 +21,8 @@ inline void report(const char* metric, double value, const char* unit) {
   std::printf("RESULT %s %.4f %s\n", metric, value, unit);
 }
 
-// f(n) does n operations. The tenth that goes before fills the caches of stacks, so that the steady state is timed.
+// f(n) does n operations. The tenth that goes before fills the caches of stacks, so that the steady
+// state is timed.
 template <void (*f)(long)>
 void ns_per_op(const char* name, long n) {
   f(n / 10 + 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program costs that does nothing: CPU time while 1000 goroutines are parked, main among them waiting.
-// A plain thread keeps the time, so that no timer of the runtime disturbs the rest.
+// What a program costs that does nothing: CPU time while 1000 goroutines are parked, main among
+// them waiting. A plain thread keeps the time, so that no timer of the runtime disturbs the rest.
 #include "bench.h"
 
 #include <sys/resource.h>
@@ -14,7 +14,9 @@ namespace {
 double cpu_microseconds() {
   rusage r{};
   getrusage(RUSAGE_SELF, &r);
-  const auto us = [](const timeval& t) { return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_usec); };
+  const auto us = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_usec);
+  };
   return us(r.ru_utime) + us(r.ru_stime);
 }
 
@@ -24,7 +26,8 @@ void idle(const char* name, long milliseconds) {
   for (auto& w : wakers) s.go([t = w.get_task()] { t.wait(); });
   double used = 0;
   std::thread watch([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // until the last spinner has gone to sleep
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(300));  // until the last spinner has gone to sleep
     const double before = cpu_microseconds();
     std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
     used = cpu_microseconds() - before;

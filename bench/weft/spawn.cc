@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// spawn_join: one goroutine at a time, waited for before the next. spawn_batch: n of them, then one wait for all.
+// spawn_join: one goroutine at a time, waited for before the next. spawn_batch: n of them, then one
+// wait for all.
 #include "bench.h"
 
 namespace {

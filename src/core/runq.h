@@ -134,6 +134,8 @@ class runq_owner {
   // Brings the lines of those who run soon into the cache: the next one's saved registers, the G of
   // the one behind it. A prefetch of a stale address does no harm.
   void prefetch() const noexcept {
+#if !defined(WEFT_TSAN)  // reads sp of a goroutine that may be starting elsewhere: harmless, but a
+                         // race by the book
     const std::uint32_t h = q_.head.load(memory_order_relaxed);
     const std::uint32_t n = q_.tail.load(memory_order_relaxed) - h;
     if (n < 4) return;
@@ -144,6 +146,7 @@ class runq_owner {
         static_cast<const char*>(std::atomic_ref<void*>(near->sp).load(memory_order_relaxed));
     __builtin_prefetch(sp, 1);
     __builtin_prefetch(sp + 64, 1);
+#endif
   }
 
  private:

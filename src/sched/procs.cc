@@ -197,12 +197,14 @@ void follow_cpu_limit() noexcept {
 void start_ps(P* keep) noexcept {
   // Ps with work get an M at once, the rest go to the idle list; keep goes on where it is.
   P* busy = nullptr;
+  const M* self = current_m();
+  const bool on_m0 = self != nullptr && self->is_m0;
   sched.lock.lock();
   sched.stopping.store(false, memory_order_seq_cst);
   for (std::uint32_t i = nprocs(); i-- > 0;) {
     P* p = p_at(i);
     // m0's P keeps the flag: m0 runs nobody but main (run.cc).
-    p->preempt.store(p == keep && current_m()->is_m0 ? 1 : 0, memory_order_relaxed);
+    p->preempt.store(p == keep && on_m0 ? 1 : 0, memory_order_relaxed);
     if (p == keep) {
       p->status.store(p_status::running, memory_order_relaxed);
       continue;

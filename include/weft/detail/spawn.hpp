@@ -3,6 +3,7 @@
 // template builds the closure there, and the runtime runs it. No allocation.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -47,7 +48,8 @@ template <class F>
 struct closure<F> {
   [[no_unique_address]] F f;
   template <class F2>
-  explicit closure(F2&& f2) : f(std::forward<F2>(f2)) {}
+  requires(!std::same_as<std::remove_cvref_t<F2>, closure>) explicit closure(F2&& f2)
+      : f(std::forward<F2>(f2)) {}
   decltype(auto) operator()() { return std::invoke(std::move(f)); }
 };
 
