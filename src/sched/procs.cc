@@ -204,8 +204,9 @@ void start_ps(P* keep) noexcept {
   for (std::uint32_t i = nprocs(); i-- > 0;) {
     P* p = p_at(i);
     // m0's P keeps the flag: m0 runs nobody but main (run.cc).
-    p->preempt.store(p == keep && on_m0 ? 1 : 0, memory_order_relaxed);
-    if (p == keep) {
+    const bool ours = keep != nullptr && i == keep->id;
+    p->preempt.store(ours && on_m0 ? 1 : 0, memory_order_relaxed);
+    if (ours) {
       p->status.store(p_status::running, memory_order_relaxed);
       continue;
     }

@@ -48,6 +48,7 @@ template <class F>
 struct closure<F> {
   [[no_unique_address]] F f;
   template <class F2>
+  // NOLINTNEXTLINE(bugprone-forwarding-reference-overload): the constraint keeps it from copies
   requires(!std::same_as<std::remove_cvref_t<F2>, closure>) explicit closure(F2&& f2)
       : f(std::forward<F2>(f2)) {}
   decltype(auto) operator()() { return std::invoke(std::move(f)); }
