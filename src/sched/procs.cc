@@ -62,8 +62,9 @@ void stop_p(M* m) noexcept {
     return;
   }
   mark_stopped(p);
+  put_idle_m(m);  // in one piece: a world that starts again at once gives p back to us (STW-03)
   sched.lock.unlock();
-  stop_m(m);
+  sleep_idle(m);
 }
 
 bool wait_stopped(P* own, std::int64_t limit_ns) noexcept {

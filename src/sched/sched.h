@@ -109,8 +109,10 @@ P* take_idle_p() noexcept;       // under lock; changes nothing in the idle word
 bool start_m(
     P* p,
     bool spinning) noexcept;  // gives p to an idle M (true) or has one made (false); under lock: no
-void stop_m(M* m) noexcept;   // sleeps until somebody brings a P
-void hand_off(P* p) noexcept;  // p has lost its M
+void put_idle_m(M* m) noexcept;  // under lock; then sleep_idle
+void sleep_idle(M* m) noexcept;  // until somebody brings a P
+void stop_m(M* m) noexcept;      // sleeps until somebody brings a P
+void hand_off(P* p) noexcept;    // p has lost its M
 void wake_slow() noexcept;
 M* new_m() noexcept;
 void bind_thread(M* m) noexcept;  // makes the calling thread m's

@@ -188,15 +188,6 @@ bool start_m(P* p, bool spinning) noexcept {
 
 namespace {
 
-void to_idle_list(M* m) noexcept {
-  sched.lock.lock();
-  m->idle_next = sched.idle_m_list;
-  sched.idle_m_list = m;
-  m->on_idle_list = true;
-  ++sched.nmidle;
-  sched.lock.unlock();
-}
-
 // The watcher's time has come: off the idle list with an idle P, if nobody was faster and there is
 // one.
 bool take_own_p(M* m) noexcept {
@@ -241,9 +232,22 @@ void end_watch(std::int64_t t) noexcept {
 
 }  // namespace
 
+void put_idle_m(M* m) noexcept {
+  m->idle_next = sched.idle_m_list;
+  sched.idle_m_list = m;
+  m->on_idle_list = true;
+  ++sched.nmidle;
+}
+
 void stop_m(M* m) noexcept {
+  sched.lock.lock();
+  put_idle_m(m);
+  sched.lock.unlock();
+  sleep_idle(m);
+}
+
+void sleep_idle(M* m) noexcept {
   WEFT_DEBUG_ASSERT(m->p == nullptr && !m->spinning.load(memory_order_relaxed));
-  to_idle_list(m);
   for (;;) {
     const std::int64_t t = claim_watch();
     const bool woken = m->park.sleep_until(t == never ? -1 : t);

@@ -33,7 +33,8 @@ TEST(RtMutex, MutualExclusion) {
         }
         alone = alone && ++inside == 1;
         ++count;
-        if (i % 64 == 0) std::this_thread::yield();  // holds it while others come, so that they sleep
+        if (i % 64 == 0)
+          std::this_thread::yield();  // holds it while others come, so that they sleep
         --inside;
         m.unlock();
       }
@@ -82,7 +83,7 @@ TEST(RtMutex, RanksAreCounted) {
   c.lock();
   EXPECT_EQ(ranks_held(), 3);
   std::thread([] { EXPECT_EQ(ranks_held(), 0); }).join();  // per thread
-  a.unlock();  // in any order
+  a.unlock();                                              // in any order
   EXPECT_EQ(ranks_held(), 2);
   c.unlock();
   b.unlock();
@@ -125,7 +126,9 @@ TEST(RtMutex, UnlockingWhatOneDoesNotHoldIsFatal) {
     a.unlock();
   });
   EXPECT_EQ(end.exit_status, 2);
-  EXPECT_NE(end.err.find("lock order: unlock of a lock this thread does not hold"), std::string::npos) << end.err;
+  EXPECT_NE(end.err.find("lock order: unlock of a lock this thread does not hold"),
+            std::string::npos)
+      << end.err;
 }
 
 constinit mutex before_main(lock_rank::leaf);  // usable before main, and constant-initialised

@@ -76,8 +76,8 @@ TEST(Note, PingPong) {
   other.join();
 }
 
-// A sleep that times out while the waker comes: either the sleeper hears of it (true), or the note is set a moment
-// later and a second sleep returns at once. Nothing in between.
+// A sleep that times out while the waker comes: either the sleeper hears of it (true), or the note
+// is set a moment later and a second sleep returns at once. Nothing in between.
 TEST(Note, TimedSleepRacesWithTheWaker) {
   note n, back;
   std::atomic<bool> stop{false};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// os/thread.h: a started thread has its argument, its name, its signal mask, and leaves the starter's alone.
+// os/thread.h: a started thread has its argument, its name, its signal mask, and leaves the
+// starter's alone.
 #include "os/thread.h"
 
 #include <csignal>
@@ -39,10 +40,13 @@ TEST(Thread, StartsWithArgumentNameAndMask) {
   EXPECT_NE(r.tid, thread_id());
   EXPECT_NE(r.tid, 0);
   EXPECT_EQ(r.name, "weft-test");
-  for (int sig : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) EXPECT_EQ(sigismember(&r.mask, sig), 0) << sig;
-  for (int sig : {SIGINT, SIGTERM, SIGUSR1, SIGURG, SIGCHLD, SIGALRM}) EXPECT_EQ(sigismember(&r.mask, sig), 1) << sig;
+  for (int sig : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS})
+    EXPECT_EQ(sigismember(&r.mask, sig), 0) << sig;
+  for (int sig : {SIGINT, SIGTERM, SIGUSR1, SIGURG, SIGCHLD, SIGALRM})
+    EXPECT_EQ(sigismember(&r.mask, sig), 1) << sig;
   pthread_sigmask(SIG_SETMASK, nullptr, &after);
-  for (int sig = 1; sig < NSIG; ++sig) EXPECT_EQ(sigismember(&before, sig), sigismember(&after, sig)) << sig;
+  for (int sig = 1; sig < NSIG; ++sig)
+    EXPECT_EQ(sigismember(&before, sig), sigismember(&after, sig)) << sig;
 }
 
 TEST(Thread, IdIsTheKernels) { EXPECT_EQ(thread_id(), ::getpid()); }  // of the main thread

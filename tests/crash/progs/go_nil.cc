@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPN-02: a null callable given to go, in each way there is to give it. Nothing may catch what
+// follows.
+#include <cstdio>
+#include <functional>
+#include <string_view>
+
+#include "weft/weft.hpp"
+
+int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IONBF, 0);
+  const std::string_view how = argc > 1 ? argv[1] : "";
+  return weft::run([how] {
+    try {
+      if (how == "function") weft::go(std::function<void()>());
+      if (how == "pointer") weft::go(static_cast<void (*)()>(nullptr));
+      if (how == "pointer-with-argument") weft::go(static_cast<void (*)(int)>(nullptr), 1);
+      if (how == "options") weft::go({.name = "nil"}, std::function<void()>());
+      if (how == "async") {
+        const std::function<int()> f;
+        auto t = weft::async(f);
+        t.wait();
+      }
+      if (how == "scope") {
+        weft::scope s;
+        s.go(std::function<void()>());
+        s.wait();
+      }
+    } catch (...) {
+      std::puts("caught");
+    }
+    std::puts("behind");
+  });
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// What leaves a goroutine ends the process with a report (SPN-04, SPN-08). Standard output has the
+// id of the goroutine that does it; terminate handlers and code behind would show there too.
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "weft/weft.hpp"
+
+namespace fruit {
+struct apple {
+  int seeds = 5;
+};
+struct pear : std::exception {
+  const char* what() const noexcept override { return "a pear"; }
+};
+}  // namespace fruit
+
+namespace {
+
+void announce() { std::printf("%llu\n", static_cast<unsigned long long>(weft::goid())); }
+
+void leave_with(std::string_view what) {
+  announce();
+  if (what == "error") throw std::runtime_error("test");
+  if (what == "derived") throw fruit::pear();
+  if (what == "long") throw std::runtime_error(std::string(5000, 'x'));
+  if (what == "int") throw 42;
+  if (what == "string") throw "a string";
+  if (what == "object") throw fruit::apple();
+  if (what == "in-a-cleanup") {
+    struct cleanup {
+      ~cleanup() { std::puts("cleanup"); }
+    } c;
+    throw std::runtime_error("test");
+  }
+  if (what == "after-goexit") {
+    try {
+      weft::goexit();
+    } catch (...) {
+      throw std::runtime_error("hello");
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string_view what = argc > 1 ? argv[1] : "";
+  const std::string_view where = argc > 2 ? argv[2] : "go";
+  std::setvbuf(stdout, nullptr, _IONBF, 0);  // a crash writes no buffers out
+  std::set_terminate([] {
+    std::puts("terminate handler");
+    std::abort();
+  });
+  return weft::run([what, where] {
+    if (where == "go") {
+      weft::go([what] { leave_with(what); });
+      for (;;) weft::yield();
+    }
+    if (where == "scope") {  // never waited for: what its goroutine threw is nobody's
+      announce();
+      weft::scope s;
+      s.go([what] { leave_with(what); });
+    }
+    std::puts("behind");
+  });
+}

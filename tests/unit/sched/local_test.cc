@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// weft::local: one value a goroutine, one a plain thread, made at first use, destroyed at the end.
+#include <atomic>
+#include <gtest/gtest.h>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "unit/sched/support.h"
+
+namespace weft {
+namespace {
+
+using namespace sched_test;
+
+class Local : public GoTest {};
+
+TEST_F(Local, OnePerGoroutine) {
+  local<int> l;
+  run_on_each([&] {
+    *l = -1;
+    scope s;
+    for (int i = 0; i < 100; ++i) {
+      s.go([&l, i] {
+        EXPECT_EQ(*l, 0);  // made at first use
+        *l = i;
+        for (int k = 0; k < 5; ++k) {
+          weft::yield();
+          EXPECT_EQ(*l, i);
+        }
+      });
+    }
+    s.wait();
+    EXPECT_EQ(*l, -1);
+  });
+}
+
+TEST_F(Local, OnePerPlainThread) {
+  local<std::string> l([] { return std::string("new"); });
+  *l = "here";
+  std::thread([&] {
+    EXPECT_EQ(*l, "new");
+    *l = "there";
+    EXPECT_EQ(l->size(), 5U);
+  }).join();
+  EXPECT_EQ(*l, "here");
+  run_on(1, [&] { EXPECT_EQ(*l, "new"); });  // main is a goroutine, not the thread
+  EXPECT_EQ(*l, "here");
+  l.reset();
+}
+
+TEST_F(Local, DestroyedWithTheGoroutine) {
+  local<counted> l;
+  run_on_each([&] {
+    scope s;
+    for (int i = 0; i < 50; ++i) {
+      s.go([&, i] {
+        l->value = i;
+        weft::yield();
+        if (i % 5 == 0) goexit();
+      });
+    }
+    s.wait();
+    EXPECT_TRUE(alone());
+    EXPECT_EQ(counted::alive, 0);
+  });
+}
+
+TEST_F(Local, DestroyedWithThePlainThread) {
+  local<counted> l;
+  std::thread([&] {
+    l->value = 1;
+    EXPECT_EQ(counted::alive, 1);
+  }).join();
+  EXPECT_EQ(counted::alive, 0);
+}
+
+TEST_F(Local, DestroyedWithMain) {
+  local<counted> l;
+  run(test::with_procs(1), [&] { l->value = 1; });
+  EXPECT_EQ(counted::alive, 0);
+}
+
+TEST_F(Local, ResetDestroysAndTheNextUseMakesANewOne) {
+  local<counted> l([] { return counted(7); });
+  run_on(1, [&] {
+    l.reset();  // there is none
+    EXPECT_EQ(l->value, 7);
+    l->value = 8;
+    l.reset();
+    EXPECT_EQ(counted::alive, 0);
+    EXPECT_EQ(l->value, 7);
+  });
+}
+
+TEST_F(Local, SeveralOfThem) {
+  local<int> a, b, c;
+  run_on(2, [&] {
+    scope s;
+    for (int i = 0; i < 20; ++i) {
+      s.go([&, i] {
+        *a = i;
+        *b = 2 * i;
+        *c = 3 * i;
+        b.reset();
+        weft::yield();
+        EXPECT_EQ(*a, i);
+        EXPECT_EQ(*b, 0);
+        EXPECT_EQ(*c, 3 * i);
+      });
+    }
+  });
+}
+
+TEST_F(Local, DestroyedNewestFirst) {
+  std::vector<int> order;
+  struct tracer {
+    std::vector<int>* log;
+    int id;
+    ~tracer() {
+      if (log != nullptr) log->push_back(id);
+    }
+    tracer(std::vector<int>* l, int i) : log(l), id(i) {}
+    tracer(tracer&& o) noexcept : log(std::exchange(o.log, nullptr)), id(o.id) {}
+  };
+  local<tracer> first([&] { return tracer(&order, 1); }), second([&] { return tracer(&order, 2); });
+  run_on(1, [&] {
+    weft::go([&] {
+      (void)*first;
+      (void)*second;
+    });
+    EXPECT_TRUE(alone());
+  });
+  EXPECT_EQ(order, (std::vector<int>{2, 1}));
+}
+
+TEST_F(Local, ADestructorMayUseAnotherLocalAndPark) {
+  static local<counted> other;
+  struct uses_other {
+    bool armed = true;
+    uses_other() = default;
+    uses_other(uses_other&& o) noexcept : armed(std::exchange(o.armed, false)) {}
+    ~uses_other() {
+      if (!armed) return;
+      other->value = 1;  // made anew, if it has gone already
+      weft::yield();
+    }
+  };
+  local<uses_other> l;
+  run_on_each([&] {
+    scope s;
+    for (int i = 0; i < 20; ++i) {
+      s.go([&, i] {
+        if (i % 2 == 0) (void)*other;
+        (void)*l;
+      });
+    }
+    s.wait();
+    EXPECT_TRUE(alone());
+    EXPECT_EQ(counted::alive, 0);
+  });
+}
+
+TEST_F(Local, AnInitThatThrowsLeavesNone) {
+  int calls = 0;
+  local<counted> l([&calls]() -> counted {
+    if (++calls == 1) throw std::runtime_error("not yet");
+    return counted(3);
+  });
+  run_on(1, [&] {
+    EXPECT_THROW((void)*l, std::runtime_error);
+    EXPECT_EQ(l->value, 3);
+    EXPECT_EQ(calls, 2);
+  });
+}
+
+TEST_F(Local, AnInitMayParkAndUseOthers) {
+  local<int> base([] { return 5; });
+  local<int> derived([&base] {
+    weft::yield();
+    return *base + 1;
+  });
+  run_on_each([&] {
+    scope s;
+    for (int i = 0; i < 20; ++i) s.go([&] { EXPECT_EQ(*derived, 6); });
+  });
+}
+
+TEST_F(Local, AShellThatIsUsedAgainStartsWithNone) {
+  local<int> l;
+  run_on(1, [&] {
+    for (int i = 1; i <= 500; ++i) {
+      EXPECT_EQ(weft::async([&] { return std::exchange(*l, i); }).get(), 0);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: Apache-2.0
+// run: results and exceptions, one at a time, again and again, what is left behind, what was there
+// before.
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <gtest/gtest.h>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/current.h"
+#include "sched/sched.h"
+#include "support/migrate.h"
+#include "unit/sched/support.h"
+
+namespace weft {
+namespace {
+
+using namespace sched_test;
+using test::with_procs;
+
+class Run : public GoTest {};
+
+// -- results
+
+TEST_F(Run, GivesMainsResult) {
+  EXPECT_EQ(run(with_procs(1), [] { return 42; }), 42);
+  EXPECT_EQ(run(with_procs(1), [] {}), 0);
+  EXPECT_EQ(run(with_procs(1), [] { return true; }), 1);
+  EXPECT_EQ(run(with_procs(1), [] { return 'a'; }), 'a');
+  EXPECT_EQ(run(with_procs(1), [] { return -5L; }), -5);
+  struct status {
+    operator int() const { return 17; }
+  };
+  EXPECT_EQ(run(with_procs(2), [] { return status{}; }), 17);
+  EXPECT_EQ(run([] { return 3; }), 3);  // configured by the environment
+}
+
+TEST_F(Run, TakesAnyCallable) {
+  struct object {
+    int calls = 0;
+    int operator()() { return ++calls; }
+  } o;
+  EXPECT_EQ(run(with_procs(1), o), 1);  // by reference, not a copy
+  EXPECT_EQ(o.calls, 1);
+  EXPECT_EQ(run(with_procs(1), [p = std::make_unique<int>(9)] { return *p; }), 9);
+  const auto constant = [] { return 4; };
+  EXPECT_EQ(run(with_procs(1), constant), 4);
+  int (*function)() = [] { return 5; };
+  EXPECT_EQ(run(with_procs(1), function), 5);
+  struct rvalue_only {
+    int operator()() && { return 6; }
+  };
+  EXPECT_EQ(run(with_procs(1), rvalue_only{}), 6);
+}
+
+TEST_F(Run, RethrowsWhatMainThrows) {
+  for (int procs : {1, 2, 3}) {
+    EXPECT_EQ(thrown_by<std::range_error>(
+                  [&] { run(with_procs(procs), [] { throw std::range_error("out"); }); }),
+              "out");
+    EXPECT_THROW(run(with_procs(procs),
+                     [] {
+                       for (int i = 0; i < 100; ++i) weft::yield();
+                       throw 5;
+                     }),
+                 int);
+    EXPECT_EQ(run(with_procs(procs), [] { return 1; }), 1);  // and starts clean
+  }
+  EXPECT_EQ(std::uncaught_exceptions(), 0);
+  EXPECT_EQ(std::current_exception(), nullptr);
+}
+
+TEST_F(Run, ReturnsThoughOthersWait) {
+  static event never;  // they stay in it for good
+  const int result = run(with_procs(2), [] {
+    for (int i = 0; i < 10; ++i) weft::go([] { never.wait(); });
+    weft::yield();
+    return 8;
+  });
+  EXPECT_EQ(result, 8);
+}
+
+TEST_F(Run, TheThreadComesBackAsItWas) {
+  const pid_t before = test::thread_id();
+  run_on(3, [] {
+    for (int i = 0; i < 200; ++i) weft::yield();
+  });
+  EXPECT_EQ(test::thread_id(), before);
+  EXPECT_EQ(goid(), 0U);
+  EXPECT_EQ(rt::current_m(), nullptr);
+}
+
+// -- one at a time
+
+TEST_F(Run, InsideARunThrows) {
+  run_on_each([] {
+    EXPECT_THROW(run(with_procs(1), [] {}), std::logic_error);
+    EXPECT_THROW(weft::async([] { run(with_procs(1), [] {}); }).get(), std::logic_error);
+    for (int i = 0; i < 10; ++i) weft::yield();
+    EXPECT_THROW(run(with_procs(1), [] {}), std::logic_error);  // no longer on the first thread
+  });
+}
+
+TEST_F(Run, BesideARunThrows) {
+  run_on_each([] {
+    bool threw = false;
+    event done;
+    std::thread t([&] {
+      try {
+        run(with_procs(1), [] {});
+      } catch (const std::logic_error&) {
+        threw = true;
+      }
+      done.set();
+    });
+    done.wait();
+    t.join();
+    EXPECT_TRUE(threw);
+  });
+}
+
+TEST_F(Run, SeveralThreadsTryAtOnce) {
+  // Each gets its run or a logic_error, and never are there two.
+  std::atomic<int> inside{0}, runs{0}, refused{0};
+  std::vector<std::thread> ts;
+  for (int t = 0; t < 4; ++t) {
+    ts.emplace_back([&] {
+      for (int i = 0; i < 50; ++i) {
+        try {
+          run(with_procs(1 + i % 3), [&] {
+            EXPECT_EQ(++inside, 1);
+            weft::yield();
+            --inside;
+          });
+          ++runs;
+        } catch (const std::logic_error&) {
+          ++refused;
+        }
+      }
+    });
+  }
+  for (auto& t : ts) t.join();
+  EXPECT_EQ(runs + refused, 200);
+  EXPECT_GT(runs, 0);
+}
+
+TEST_F(Run, ManyInARowFromAlternatingThreads) {
+  for (int i = 0; i < 200; ++i) {
+    const auto once = [i] {
+      const int result = run(with_procs(1 + i % 4), [i] {
+        EXPECT_EQ(goid(), 1U);
+        EXPECT_EQ(num_goroutines(), 1U);
+        std::atomic<int> ran{0};
+        {
+          scope s;
+          for (int k = 0; k < 20; ++k) {
+            s.go([&] {
+              weft::yield();
+              ++ran;
+            });
+          }
+        }
+        EXPECT_EQ(ran, 20);
+        return i;
+      });
+      EXPECT_EQ(result, i);
+    };
+    if (i % 3 == 0) {
+      once();
+    } else {
+      std::thread(once).join();
+    }
+  }
+}
+
+TEST_F(Run, BadConfigurationsThrow) {
+  const auto refuses = [](auto change) {
+    config c;
+    c.procs = 1;
+    change(c);
+    EXPECT_THROW(run(c, [] { ADD_FAILURE() << "it ran"; }), std::invalid_argument);
+  };
+  refuses([](config& c) { c.stack_size = ~std::size_t{0}; });
+  refuses([](config& c) { c.main_stack_size = ~std::size_t{0}; });
+  refuses([](config& c) { c.max_threads = 0; });
+}
+
+// -- what is left behind
+
+// Something that goroutines of a finished run would do if they ever ran again.
+struct afterlife {
+  event wake;
+  std::atomic<int> before{0}, after{0};
+};
+
+// Gives whatever could still run every chance to.
+void expect_nobody_moves(afterlife& a) {
+  run_on(2, [] {
+    for (int i = 0; i < 200; ++i) {
+      weft::async([] { weft::yield(); }).get();
+      weft::yield();
+    }
+  });
+  EXPECT_EQ(a.after, 0) << "a goroutine of a finished run ran again";
+}
+
+TEST_F(Run, LeftBehindParkedNeverRunAgain) {
+  static afterlife a;
+  run(with_procs(2), [] {
+    for (int i = 0; i < 20; ++i) {
+      weft::go([] {
+        ++a.before;
+        a.wake.wait();
+        ++a.after;
+      });
+    }
+    EXPECT_TRUE(eventually([] { return a.before == 20; }));
+    for (int i = 0; i < 20; ++i) weft::yield();
+  });
+  EXPECT_EQ(num_goroutines(), 0U);
+  a.wake.set();  // by a plain thread, between runs
+  EXPECT_EQ(num_goroutines(), 0U);
+  expect_nobody_moves(a);
+}
+
+TEST_F(Run, LeftBehindParkedAreNotWokenByALaterRun) {
+  static afterlife a;
+  run(with_procs(2), [] {
+    for (int i = 0; i < 20; ++i) {
+      weft::go([] {
+        ++a.before;
+        a.wake.wait();
+        ++a.after;
+      });
+    }
+    EXPECT_TRUE(eventually([] { return a.before == 20; }));
+    for (int i = 0; i < 20; ++i) weft::yield();
+  });
+  run_on(2, [] {
+    a.wake.set();
+    for (int i = 0; i < 200; ++i) weft::yield();
+  });
+  expect_nobody_moves(a);
+}
+
+TEST_F(Run, LeftBehindRunnableNeverRunAgain) {
+  static afterlife a;
+  run(with_procs(1), [] {
+    for (int i = 0; i < 1000; ++i) weft::go([] { ++a.after; });  // ring, runnext and global queue
+  });
+  EXPECT_EQ(a.after, 0);
+  expect_nobody_moves(a);
+}
+
+TEST_F(Run, LeftBehindInTheMiddleOfYieldingNeverRunAgain) {
+  static std::atomic<int> epoch{0}, late{0};
+  for (int round = 1; round <= scaled(100); ++round) {
+    epoch = round;
+    run(with_procs(1 + round % 3), [round] {
+      for (int i = 0; i < 10; ++i) {
+        weft::go([round] {
+          for (;;) {
+            if (epoch != round) ++late;
+            weft::yield();
+          }
+        });
+      }
+      for (int i = 0; i < 5; ++i) weft::yield();
+    });
+    epoch = -round;  // from here on nobody of this run may move
+  }
+  EXPECT_EQ(late, 0);
+}
+
+TEST_F(Run, LeftBehindWaitersForTheWorldDoNotHoldItUp) {
+  // Goroutines that wait to stop the world when main returns: the next run must get its turn.
+  for (int round = 0; round < scaled(60); ++round) {
+    run(with_procs(3), [] {
+      for (int i = 0; i < 6; ++i) {
+        weft::go([i] {
+          for (int n = 0;; ++n) set_procs(1 + (n + i) % 3);
+        });
+      }
+      for (int i = 0; i < 20; ++i) weft::yield();
+    });
+  }
+  run_on(2, [] {});
+}
+
+TEST_F(Run, LeftBehindOwnersAreNotDestroyed) {
+  static event never;
+  static std::atomic<int> destroyed{0};
+  struct guard {
+    ~guard() { ++destroyed; }
+  };
+  run(with_procs(2), [] {
+    event there;
+    weft::go([&there] {
+      guard g;
+      there.set();
+      never.wait();
+    });
+    there.wait();
+  });
+  run_on(2, [] {});
+  EXPECT_EQ(destroyed, 0);
+}
+
+TEST_F(Run, LeftBehindComputingIsAbandoned) {
+  // A goroutine that never calls the runtime cannot be stopped yet; the run ends without it, and
+  // what counts goroutines is not confused by the P that went with it.
+  static std::atomic<bool> stop{false}, running{false};
+  static std::atomic<int> later{0};
+  run(with_procs(2), [] {
+    for (int i = 0; i < 100; ++i) weft::async([] {}).get();
+    weft::go([] {
+      running = true;
+      while (!stop) rt::cpu_relax();
+      weft::yield();  // its run is over: it stays here
+      ++later;
+    });
+    EXPECT_TRUE(eventually([] { return running.load(); }));
+  });
+  EXPECT_EQ(num_goroutines(), 0U);
+  run_on(2, [] { EXPECT_EQ(num_goroutines(), 1U); });
+  stop = true;
+  run_on(2, [] {
+    for (int i = 0; i < 200; ++i) weft::async([] { weft::yield(); }).get();
+    EXPECT_EQ(num_goroutines(), 1U);
+  });
+  EXPECT_EQ(later, 0);
+}
+
+TEST_F(Run, TheFirstThreadRunsNobodyButMain) {
+  // Once main has left it, it only waits for the end: a goroutine that computed there would hold up
+  // run's return.
+  const pid_t first = test::thread_id();
+  const auto expect_elsewhere = [first](const char* when) {
+    std::atomic<int> there{0};
+    {
+      scope s;
+      for (int i = 0; i < 20; ++i) {
+        s.go([&] { there += test::thread_id() == first ? 1 : 0; });
+        weft::yield();
+      }
+    }
+    EXPECT_EQ(there, 0) << when;
+  };
+  run_on(1, [&] { expect_elsewhere("from the start"); });
+  run_on(2, [&] {
+    set_procs(1);  // stops and starts the world while main is still on the first thread
+    expect_elsewhere("after a resize");
+  });
+  run_on(1, [&] {
+    debug::audit();
+    expect_elsewhere("after an audit");
+  });
+  run_on(1, [&] {
+    for (int i = 0; i < 100; ++i) weft::yield();  // nobody to give way to
+    expect_elsewhere("after vain yields");
+  });
+}
+
+// -- what was there before
+
+TEST_F(Run, GoBeforeARunIsRunByTheNext) {
+  static std::atomic<int> ran{0};
+  ran = 0;
+  for (int i = 0; i < 10; ++i) weft::go([] { ++ran; });
+  std::thread([] {
+    for (int i = 0; i < 10; ++i) weft::go([] { ++ran; });
+  }).join();
+  EXPECT_EQ(ran, 0);
+  EXPECT_EQ(num_goroutines(), 20U);
+  run_on(2, [] { EXPECT_TRUE(eventually([] { return ran == 20; })); });
+  EXPECT_EQ(ran, 20);
+}
+
+TEST_F(Run, ManyBeforeARun) {
+  static std::atomic<int> ran{0};
+  ran = 0;
+  constexpr int n = tsan ? 2000 : 10'000;
+  for (int i = 0; i < n; ++i) weft::go([] { ++ran; });
+  run_on(3, [] { EXPECT_TRUE(eventually([] { return ran == n; })); });
+}
+
+TEST_F(Run, GoBetweenRunsWithOtherStackSizes) {
+  for (const std::size_t size : {64U * 1024, 512U * 1024, 256U * 1024}) {
+    static std::atomic<int> ran{0};
+    ran = 0;
+    for (int i = 0; i < 50; ++i) weft::go([] { ++ran; });
+    config c = with_procs(2);
+    c.stack_size = size;
+    test::run_clean(c, [] { EXPECT_TRUE(eventually([] { return ran == 50; })); });
+  }
+}
+
+TEST_F(Run, AsyncAndPromiseReachFromOneRunIntoTheNext) {
+  auto early = weft::async([] { return 11; });
+  EXPECT_FALSE(early.done());
+  promise<int> p;
+  auto late = p.get_task();
+  run_on(2, [&] { EXPECT_EQ(early.get(), 11); });
+  p.set_value(12);
+  run_on(2, [&] { EXPECT_EQ(late.get(), 12); });
+}
+
+TEST_F(Run, APlainThreadWaitsThroughRuns) {
+  promise<int> p;
+  int seen = 0;
+  std::thread waits([&seen, t = p.get_task()]() mutable { seen = t.get(); });
+  run_on(2, [] {});
+  run_on(1, [&] { p.set_value(5); });
+  waits.join();
+  EXPECT_EQ(seen, 5);
+}
+
+// -- main's stack
+
+__attribute__((noinline)) std::size_t recurse(std::uintptr_t from, std::size_t bytes) {
+  volatile char frame[4096];
+  frame[0] = 1;
+  const auto here = reinterpret_cast<std::uintptr_t>(&frame[0]);
+  if (from - here >= bytes) return 1;
+  return recurse(from, bytes) + static_cast<std::size_t>(frame[0]);
+}
+
+TEST_F(Run, MainHasTheStackItAskedFor) {
+  constexpr std::size_t mib = 1024 * 1024;
+  for (std::size_t size : {mib, 8 * mib, 64 * mib}) {
+    config c = with_procs(1);
+    c.main_stack_size = size;
+    EXPECT_GT(run(c,
+                  [size] {
+                    const auto top = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+                    return static_cast<int>(recurse(top, size - 128 * 1024));
+                  }),
+              0);
+  }
+}
+
+}  // namespace
+}  // namespace weft
