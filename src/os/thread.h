@@ -3,6 +3,7 @@
 // pthread_create takes malloc's and the loader's locks (DESIGN 2.3, 4.1).
 #pragma once
 
+#include <cstdint>
 #include <sys/types.h>
 
 namespace weft::rt {
@@ -11,5 +12,7 @@ namespace weft::rt {
 // characters). Returns 0 or an errno value.
 int start_thread(void (*fn)(void*), void* arg, const char* name) noexcept;
 pid_t thread_id() noexcept;
+// CPU time that a thread of this process has used, in nanoseconds; 0 if it is gone.
+std::int64_t thread_cpu_ns(pid_t tid) noexcept;
 
 }  // namespace weft::rt

@@ -16,6 +16,7 @@
 #include "core/steal_order.h"
 #include "os/cgroup.h"
 #include "os/cpu.h"
+#include "os/thread.h"
 #include "sched/sched.h"
 #include "sched/timers.h"
 #include "stack/stack.h"
@@ -33,6 +34,32 @@ constinit cpu_limit limit;  // under limit_lock
 constinit mutex limit_lock{lock_rank::leaf};
 
 constexpr std::int64_t nudge_ns = 100'000;
+
+// Who has been running, since when, by its own clock; one stop at a time, so one table.
+struct runner {
+  const M* m = nullptr;
+  std::int64_t cpu = 0;
+};
+constinit runner runners[max_procs];
+
+// Whether some thread has computed for cpu_ns since it was first seen here, and has not come to a
+// stop.
+bool somebody_computes_on(std::int64_t cpu_ns) noexcept {
+  for (std::uint32_t i = 0; i < nprocs(); ++i) {
+    const P* p = p_at(i);
+    const M* m = p->status.load(memory_order_relaxed) == p_status::running
+                     ? p->m.load(memory_order_relaxed)
+                     : nullptr;
+    if (m == nullptr) {
+      runners[i] = {};
+    } else if (runners[i].m != m) {
+      runners[i] = {m, thread_cpu_ns(m->tid)};  // Ms are type-stable
+    } else if (thread_cpu_ns(m->tid) - runners[i].cpu >= cpu_ns) {
+      return true;
+    }
+  }
+  return false;
+}
 
 void mark_stopped(P* p) noexcept {  // under lock; keeps P4
   p->status.store(p_status::stopped, memory_order_relaxed);
@@ -67,8 +94,7 @@ void stop_p(M* m) noexcept {
   sleep_idle(m);
 }
 
-bool wait_stopped(P* own, std::int64_t limit_ns) noexcept {
-  const std::int64_t until = limit_ns < 0 ? INT64_MAX : nanotime() + limit_ns;
+bool wait_stopped(P* own, stop_limit limit) noexcept {
   sched.lock.lock();
   sched.stop_note.clear();
   sched.stop_wait = nprocs();
@@ -86,11 +112,15 @@ bool wait_stopped(P* own, std::int64_t limit_ns) noexcept {
   const bool wait = sched.stop_wait != 0;
   sched.lock.unlock();
   if (!wait) return true;
+  for (runner& r : runners) r = {};
+  const std::int64_t began = nanotime();
   for (;;) {
     const std::int64_t now = nanotime();
     if (sched.stop_note.sleep_until(now + nudge_ns)) return true;
-    if (now >= until) return false;
     set_preempt_all();
+    if (limit.wall_ns < 0) continue;
+    // The clock on the wall says little of a thread that the kernel has not let run.
+    if (now - began >= limit.wall_ns || somebody_computes_on(limit.cpu_ns)) return false;
   }
 }
 

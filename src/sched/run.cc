@@ -44,8 +44,9 @@ struct main_call {
 };
 constinit main_call* volatile current_main = nullptr;  // one run at a time
 
-constexpr std::int64_t patience_ns =
-    100'000'000;  // for goroutines that do not come to a stop at the end of a run
+// For goroutines that do not come to a stop at the end of a run: a real hog shows itself by the CPU
+// time it uses.
+constexpr stop_limit patience{20'000'000, 1'000'000'000};
 
 void main_entry(void* p) {
   auto* c = static_cast<main_call*>(p);
@@ -189,7 +190,7 @@ int run_main(const config& c, int (*fn)(void*), void* arg) {
   call.gone.sleep();
 
   world_sem.lock(wait_reason::world);
-  wait_stopped(nullptr, patience_ns);
+  wait_stopped(nullptr, patience);
   world_sem.forget_goroutines();
   clear_world();
   current_main = nullptr;

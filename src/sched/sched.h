@@ -135,8 +135,12 @@ void stop_p(M* m) noexcept;  // the world is being stopped: give the P up, sleep
 void set_preempt_all() noexcept;
 std::uint32_t resize(std::uint32_t n) noexcept;  // world stopped
 void start_ps(P* keep) noexcept;                 // lets the world go
-bool wait_stopped(
-    P* own, std::int64_t limit_ns = -1) noexcept;  // the stopping half; false: not within the limit
+// How long to wait for those that do not come to a stop: while they use less CPU time than this,
+// and on the wall.
+struct stop_limit {
+  std::int64_t cpu_ns = -1, wall_ns = -1;  // < 0: for ever
+};
+bool wait_stopped(P* own, stop_limit limit = {}) noexcept;  // false: not within the limit
 
 // -- sysmon.cc
 [[noreturn]] void sysmon_main() noexcept;
