@@ -233,6 +233,7 @@ void end_watch(std::int64_t t) noexcept {
 }  // namespace
 
 void put_idle_m(M* m) noexcept {
+  WEFT_DEBUG_ASSERT(m->p == nullptr && !m->spinning.load(memory_order_relaxed));
   m->idle_next = sched.idle_m_list;
   sched.idle_m_list = m;
   m->on_idle_list = true;
@@ -247,7 +248,6 @@ void stop_m(M* m) noexcept {
 }
 
 void sleep_idle(M* m) noexcept {
-  WEFT_DEBUG_ASSERT(m->p == nullptr && !m->spinning.load(memory_order_relaxed));
   for (;;) {
     const std::int64_t t = claim_watch();
     const bool woken = m->park.sleep_until(t == never ? -1 : t);
