@@ -30,7 +30,7 @@ constinit parking_lock world_sem{lock_rank::world};
 namespace {
 
 constinit slab<P> ps;
-constinit cpu_limit limit;  // under limit_lock
+constinit cpu_limit container;  // under limit_lock
 constinit mutex limit_lock{lock_rank::leaf};
 
 constexpr std::int64_t nudge_ns = 100'000;
@@ -211,7 +211,7 @@ int set_procs(int n, bool automatic) {
 
 int automatic_procs() noexcept {
   limit_lock.lock();
-  const cpu_quota q = limit.read().value;
+  const cpu_quota q = container.read().value;
   limit_lock.unlock();
   const int n = default_procs(online_cpus_allowed(), q);
   return n < static_cast<int>(max_procs) ? n : static_cast<int>(max_procs);
