@@ -117,7 +117,7 @@ class actor {
         break;
       case 5:
         touched_errno_ = true;
-        async([this] { yield(); }).wait();
+        async([] { yield(); }).wait();
         break;
     }
   }

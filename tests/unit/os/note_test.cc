@@ -81,7 +81,6 @@ TEST(Note, PingPong) {
 TEST(Note, TimedSleepRacesWithTheWaker) {
   note n, back;
   std::atomic<bool> stop{false};
-  std::atomic<std::uint32_t> round_of_waker{0};
   std::thread waker([&] {
     random r(3);
     for (;;) {

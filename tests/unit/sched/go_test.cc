@@ -511,7 +511,7 @@ TEST_F(Go, DifferentStackSizesAtOnce) {
     for (int i = 0; i < 40; ++i) {
       s.go([i] {
         event done;
-        weft::go({.stack_size = (i % 4 + 1) * 256 * kib}, [&] {
+        weft::go({.stack_size = (static_cast<std::size_t>(i) % 4 + 1) * 256 * kib}, [&] {
           weft::yield();
           use_own_stack();
           done.set();
