@@ -56,7 +56,9 @@ struct closure<F> {
 
 template <class F>
 bool is_nil(const F& f) {
-  if constexpr (std::is_pointer_v<F> || std::is_member_pointer_v<F>) {
+  if constexpr (std::is_function_v<F>) {
+    return false;  // a function has an address; comparing it would only draw a warning
+  } else if constexpr (std::is_pointer_v<F> || std::is_member_pointer_v<F>) {
     return f == nullptr;
   } else if constexpr (requires {
                          { f == nullptr } -> std::convertible_to<bool>;
