@@ -63,27 +63,42 @@ struct goexited : std::runtime_error {
 
 namespace detail {
 
-// What a task and its goroutine share.
+// What a task and its goroutine share. Small ones come from the P's blocks and not from malloc.
 class task_state_base {
  public:
+  explicit task_state_base(int owners) noexcept : refs_(owners) {}
   void retain() noexcept { refs_.fetch_add(1, std::memory_order_relaxed); }
-  void release() noexcept {
-    if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1)
-      delete this;  // with the other side's release
+  bool last_release() noexcept {
+    // The last owner need not count: nobody else can. Acquire: with the other side's release.
+    return refs_.load(std::memory_order_acquire) == 1 ||
+           refs_.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  }
+  static void* operator new(std::size_t size) {
+    return size <= block_size ? block_alloc() : ::operator new(size);
+  }
+  static void operator delete(void* p, std::size_t size) noexcept {
+    size <= block_size ? block_free(p) : ::operator delete(p, size);
+  }
+  // Over-aligned results.
+  static void* operator new(std::size_t size, std::align_val_t a) {
+    return ::operator new(size, a);
+  }
+  static void operator delete(void* p, std::size_t size, std::align_val_t a) noexcept {
+    ::operator delete(p, size, a);
   }
   event done;
-  std::exception_ptr error;
-
- protected:
-  virtual ~task_state_base() = default;
 
  private:
-  std::atomic<int> refs_{1};
+  std::atomic<int> refs_;
+
+ public:
+  std::exception_ptr error;
 };
 
 template <class R>
 class task_state : public task_state_base {
  public:
+  using task_state_base::task_state_base;
   template <class F>
   void run(F&& f) {
     value_.emplace(std::forward<F>(f)());
@@ -101,6 +116,7 @@ class task_state : public task_state_base {
 template <class R>
 class task_state<R&> : public task_state_base {
  public:
+  using task_state_base::task_state_base;
   template <class F>
   void run(F&& f) {
     value_ = std::addressof(std::forward<F>(f)());
@@ -115,6 +131,7 @@ class task_state<R&> : public task_state_base {
 template <>
 class task_state<void> : public task_state_base {
  public:
+  using task_state_base::task_state_base;
   template <class F>
   void run(F&& f) {
     std::forward<F>(f)();
@@ -147,9 +164,11 @@ class state_ref {  // intrusive, as small as a pointer
     return state_ref(s_);
   }
   void reset() noexcept {
-    if (s_ != nullptr) std::exchange(s_, nullptr)->release();
+    S* s = std::exchange(s_, nullptr);
+    if (s != nullptr && s->last_release()) delete s;
   }
   S* operator->() const noexcept { return s_; }
+  S* get() const noexcept { return s_; }
   explicit operator bool() const noexcept { return s_ != nullptr; }
 
  private:
@@ -240,8 +259,8 @@ auto async(F&& f, A&&... a) -> task<std::invoke_result_t<std::decay_t<F>, std::d
   using S = detail::task_state<R>;
   using C = detail::task_call<S, detail::closure<std::decay_t<F>, std::decay_t<A>...>>;
   if (detail::is_nil(f)) detail::go_of_nil();
-  detail::state_ref<S> s(new S);
-  detail::spawn<C>(s.share(), std::forward<F>(f), std::forward<A>(a)...);
+  detail::state_ref<S> s(new S(2));
+  detail::spawn<C>(detail::state_ref<S>(s.get()), std::forward<F>(f), std::forward<A>(a)...);
   return task<R>(std::move(s));
 }
 
@@ -251,7 +270,7 @@ auto async(F&& f, A&&... a) -> task<std::invoke_result_t<std::decay_t<F>, std::d
 template <class T>
 class promise {
  public:
-  promise() : s_(new detail::task_state<T>) {}
+  promise() : s_(new detail::task_state<T>(1)) {}
   promise(promise&&) noexcept = default;
   promise& operator=(promise&& o) noexcept {
     if (this != &o) {

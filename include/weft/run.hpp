@@ -62,15 +62,16 @@ int run(F&& main) {
 // fatal `exit hook invoked panic`, one that calls weft::exit is fatal `exit hook invoked exit`.
 // Hooks are forgotten once they have run.
 WEFT_API void at_exit(void (*hook)(void*), void* arg, bool on_failure_too = false);
+namespace detail {
+// destroy(arg) follows, whether the hook was run or skipped.
+WEFT_API void at_exit(void (*hook)(void*), void* arg, void (*destroy)(void*), bool on_failure_too);
+}  // namespace detail
 template <std::invocable F>
 void at_exit(F f, bool on_failure_too = false) {
-  auto* p = new F(std::move(f));
-  at_exit(
-      [](void* q) {
-        std::unique_ptr<F> owned(static_cast<F*>(q));
-        (*owned)();
-      },
-      p, on_failure_too);
+  auto p = std::make_unique<F>(std::move(f));
+  detail::at_exit([](void* q) { (*static_cast<F*>(q))(); }, p.get(),
+                  [](void* q) { delete static_cast<F*>(q); }, on_failure_too);
+  (void)p.release();
 }
 // Runs the exit hooks, then ends the process as std::exit does.
 [[noreturn]] WEFT_API void exit(int status);

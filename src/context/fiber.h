@@ -57,6 +57,13 @@ struct fiber {
   }
 };
 
+// Before an unwind that ends every frame on this stack: ASan forgets what the frames had poisoned.
+inline void no_return_ahead() noexcept {
+#if defined(WEFT_ASAN)
+  __asan_handle_no_return();
+#endif
+}
+
 inline void register_stack([[maybe_unused]] std::uintptr_t lo,
                            [[maybe_unused]] std::uintptr_t hi) noexcept {
 #if defined(VALGRIND_STACK_REGISTER)

@@ -27,6 +27,10 @@ struct thread_state {
     eh = reinterpret_cast<eh_state*>(abi::__cxa_get_globals());
     err = &errno;
   }
+  void set(const eh_state& in, int in_err) const noexcept {
+    *eh = in;
+    *err = in_err;
+  }
   // Takes the thread's values into the outgoing owner and gives it the incoming one's.
   void exchange(eh_state& out, int& out_err, const eh_state& in, int in_err) const noexcept {
     out = *eh;

@@ -3,8 +3,11 @@
 // pointer can always be looked at; the generation, raised at every exit, tells a late waker that
 // its goroutine is gone.
 //
-// Fields are grouped by who may touch them. What a switch needs stands in the first two cache
-// lines.
+// A goroutine that has not begun has no stack: it waits in the queues as two cache lines, its
+// closure in the second, and gets a stack from the P that first runs it (spawn.cc). A burst of a
+// million spawns therefore needs as many stacks as run at once, and those are warm.
+//
+// Fields are grouped by who touches them when.
 #pragma once
 
 #include <cstddef>
@@ -24,51 +27,53 @@ namespace weft::rt {
 struct M;
 struct local_node;
 
+// goexit's progress.
+enum class exit_state : std::uint8_t {
+  none,
+  begun,    // catching it does not help
+  put_off,  // a handler was left by throwing something else: goes on when that is caught
+};
+
 struct alignas(64) G {
-  // -- the switch. Owned by the M that runs it; while it does not run, by whoever took it off its
-  // queue.
-  void* sp = nullptr;  // saved stack pointer; prefetches read it racily, through atomic_ref
-  atomic<std::uint32_t> status{static_cast<std::uint32_t>(g_status::idle)};
+  // -- the switch: one cache line. Owned by the M that runs it; while it does not run, by whoever
+  // took it off its queue.
+  void* sp = nullptr;  // saved stack pointer; null: not begun yet. Prefetches read it racily,
+                       // through atomic_ref
+  atomic<std::uint16_t> status{static_cast<std::uint16_t>(g_status::idle)};
+  wait_reason reason = wait_reason::none;
+  exit_state exiting = exit_state::none;
   int saved_errno = 0;
   atomic<M*> m{nullptr};  // set while running (G2)
   eh_state eh;
-  std::uintptr_t top = 0;  // where the first frame starts: the closure lies just below
-  G* next = nullptr;       // free list
-
-  // -- who it is. Written by the spawner before it is published, constant while it lives. (The
-  // closure and its function travel in the first switch frame, see make_context.)
-  alignas(64) std::uint64_t goid = 0;
-  std::uint64_t run_id =
-      0;  // the run() it belongs to; another one: left behind, must never run again
-  std::uint64_t parent = 0;          // goid of the creator
-  const void* created_at = nullptr;  // return address in the creator
-
-  // -- its own. Written by the goroutine itself; waiting_on is cleared by the one who wakes it.
-  const void* waiting_on = nullptr;  // G4: what park() was given; null unless waiting
-  local_node* locals = nullptr;
+  const void* waiting_on = nullptr;  // G4: what park() was given; cleared by the one who wakes it
+  std::uint64_t goid = 0;
+  std::uint32_t run_id = 0;  // the run() it belongs to; another one: left behind, never runs again
   atomic<std::uint32_t> generation{0};  // anybody may read
-  wait_reason reason = wait_reason::none;
-  bool special = false;  // its stack is not of the default size
-  bool named = false;
-  bool exiting = false;  // goexit has begun; catching it does not help
-  bool exit_put_off =
-      false;  // a handler was left by throwing something else: goes on when that is caught
-  bool is_main = false;
-  bool trimmed = false;  // free: its stack was looked at since its last use
 
-  // -- rarely touched from here on.
-  alignas(64) stack stk;
+  // -- how it starts: the second line. Written by the spawner before it is published.
+  static constexpr std::size_t closure_size = 40;
+  std::uint64_t parent = 0;                     // goid of the creator
+  const void* created_at = nullptr;             // return address in the creator
+  alignas(16) char closure[closure_size] = {};  // what it runs; larger ones lie on its stack
+  void (*run)(void*) = nullptr;
+
+  // -- its own.
+  stack stk;  // from its first switch to its end
+  local_node* locals = nullptr;
   M* locked_m = nullptr;  // M6: the only M that may run it
-  char name[32] = {};     // copied from spawn_options, cut off
-  // goexit: the exception object of the forced unwind; no allocation when memory has run out.
-  _Unwind_Exception unwind{};
-  std::uintptr_t unwind_cfa = 0;          // the frame it has reached
+  bool named = false;
+  bool is_main = false;
   std::uint8_t audit_mark = 0;            // audit(), with the world stopped
   [[no_unique_address]] rt::fiber fiber;  // what sanitizers keep for this stack
 
+  // -- rarely touched from here on.
+  char name[32] = {};  // copied from spawn_options, cut off
+  // goexit: the exception object of the forced unwind; no allocation when memory has run out.
+  _Unwind_Exception unwind{};
+
   g_status state() const noexcept {
     return static_cast<g_status>(status.load(memory_order_acquire) &
-                                 ~scan_bit);  // with move/cas below
+                                 static_cast<std::uint16_t>(~scan_bit));  // with move/cas below
   }
 
   // A change by the only one who may leave `from` (see status.h). Release: whoever next takes this
@@ -79,19 +84,21 @@ struct alignas(64) G {
     if (!legal_edge(from, to) || !try_status(from, to)) bad_status(from, to);
 #else
     (void)from;
-    status.store(static_cast<std::uint32_t>(to), memory_order_release);
+    status.store(static_cast<std::uint16_t>(to), memory_order_release);
 #endif
   }
   // A change that may meet another: true if it was ours.
   bool try_status(g_status from, g_status to) noexcept {
-    auto expect = static_cast<std::uint32_t>(from);
-    return status.compare_exchange_strong(expect, static_cast<std::uint32_t>(to),
+    auto expect = static_cast<std::uint16_t>(from);
+    return status.compare_exchange_strong(expect, static_cast<std::uint16_t>(to),
                                           memory_order_acq_rel, memory_order_acquire);
   }
   [[noreturn]] void bad_status(g_status from, g_status to) const noexcept;
 };
 
-static_assert(offsetof(G, goid) == 64 && offsetof(G, stk) == 128, "a spawn touches two lines");
-static_assert(sizeof(G) <= 384, "a million goroutines count on this");
+static_assert(offsetof(G, parent) == 64 && offsetof(G, stk) == 128, "a switch touches one line");
+#if !defined(WEFT_TSAN) && !defined(WEFT_ASAN)
+static_assert(sizeof(G) == 256, "a million goroutines count on this");
+#endif
 
 }  // namespace weft::rt

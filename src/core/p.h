@@ -51,7 +51,10 @@ struct alignas(64) P {
         preemptions{0};
   } count;
 
-  g_cache free_gs;  // owner only: dead goroutines with warm stacks
+  // -- owner only: what goroutines are made of.
+  g_cache free_gs;
+  block_cache blocks;
+  stack_cache stacks;
   alignas(64) timer_home timers;
   alignas(64) runq rq;
 

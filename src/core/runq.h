@@ -35,7 +35,9 @@ struct basic_runq {
 
   atomic<std::uint32_t> head{0};
   atomic<std::uint32_t> tail{0};
-  atomic<G*> runnext{nullptr};
+  // On a line of its own: spinners look at head and tail far more often than at runnext, which
+  // changes with every ready.
+  alignas(64) atomic<G*> runnext{nullptr};
   alignas(64) atomic<G*> slots[Capacity] = {};
 
   bool empty() const noexcept {
@@ -45,6 +47,9 @@ struct basic_runq {
       G* n = runnext.load(memory_order_seq_cst);  // see idle.h: the re-check after giving up
       if (t == tail.load(memory_order_acquire)) return h == t && n == nullptr;
     }
+  }
+  bool ring_empty() const noexcept {  // a guess, for spinners
+    return head.load(memory_order_relaxed) == tail.load(memory_order_relaxed);
   }
   std::uint32_t size() const noexcept {  // a guess unless the world is stopped
     const std::uint32_t h = head.load(memory_order_acquire);
@@ -138,14 +143,15 @@ class runq_owner {
                          // race by the book
     const std::uint32_t h = q_.head.load(memory_order_relaxed);
     const std::uint32_t n = q_.tail.load(memory_order_relaxed) - h;
-    if (n < 4) return;
-    G* far = q_.slots[(h + 2) % capacity].load(memory_order_relaxed);
+    if (n < 13) return;
+    G* far = q_.slots[(h + 12) % capacity].load(memory_order_relaxed);
     __builtin_prefetch(far, 1);
-    G* near = q_.slots[h % capacity].load(memory_order_relaxed);
+    G* near = q_.slots[(h + 4) % capacity].load(memory_order_relaxed);
     const char* sp =
         static_cast<const char*>(std::atomic_ref<void*>(near->sp).load(memory_order_relaxed));
     __builtin_prefetch(sp, 1);
     __builtin_prefetch(sp + 64, 1);
+    __builtin_prefetch(sp + 128, 1);
 #endif
   }
 

@@ -2,12 +2,11 @@
 // The states of a goroutine: what each owns, who may leave it, and the legal edges (keeps G1).
 //
 //   idle       a fresh cell of the slab; owns nothing. Leaves: whoever carved it, to dead.
-//   dead       a shell on a free list (or being set up by a spawner, or ending); owns at most its
-//   stack.
-//              Leaves: the spawner that took it off the list, to runnable.
-//   runnable   in exactly one queue (G3), its registers saved on its stack. Leaves: the M that took
-//   it out
-//              of the queue, to running.
+//   dead       a shell on a free list (or being set up by a spawner, or ending); owns nothing.
+//   Leaves:
+//              the spawner that took it off the list, to runnable.
+//   runnable   in exactly one queue (G3), its registers saved on its stack, or not begun yet and
+//              without a stack. Leaves: the M that took it out of the queue, to running.
 //   running    its M executes it (G2). Leaves: that M.
 //   syscall    its M is inside blocking(); the P may be taken away. Leaves: that M.
 //   waiting    on exactly one wait list (G4). Leaves: the one waker that took it off the list, to
@@ -17,14 +16,12 @@
 //   deadextra  the goroutine of a spare M for foreign threads. Leaves: the thread that borrows the
 //   M.
 //
-// Who writes the word. DESIGN asks for a CAS on each change. We do that where two may meet: wakers
-// (waiting → runnable) and scanners. Where the state itself says that only one thread may leave it
-// (running → …, and runnable → running after the dequeue, which is the hand-over) a release store
-// is enough, and it is two nanoseconds cheaper on the hottest path; the scan bit does not disturb
-// it, because of this rule:
-// **G6** the scan bit may be set on a goroutine at rest (waiting, leaked, dead), by CAS, or on any
-// goroutine while the world is stopped; never on one that runs or is about to. Dev builds turn
-// every change into a checked CAS.
+// Who writes the word. DESIGN asks for a CAS on each change. Each state says who may leave it, and
+// that is always one thread: its M, the M that dequeued it, the waker that took it off its list. So
+// a release store is enough, and some nanoseconds cheaper on the hottest paths; dev builds turn
+// every change into a checked CAS. Scanners do not disturb it, because of this rule:
+// **G6** the scan bit is set only while the world is stopped and the scheduler lock is held (plain
+// threads wake goroutines under that lock), and is gone before either ends.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +29,7 @@
 
 namespace weft::rt {
 
-enum class g_status : std::uint32_t {
+enum class g_status : std::uint16_t {
   idle = 0,
   runnable = 1,
   running = 2,
@@ -44,7 +41,7 @@ enum class g_status : std::uint32_t {
   leaked = 10,
   deadextra = 11,
 };
-inline constexpr std::uint32_t scan_bit = 0x1000;
+inline constexpr std::uint16_t scan_bit = 0x1000;
 
 constexpr bool legal_edge(g_status from, g_status to) noexcept {
   using enum g_status;

@@ -197,7 +197,8 @@ void auditor::one_p(P* p) noexcept {
   const std::uint32_t raw = static_cast<std::uint32_t>(s);
   if (p->id >= nprocs()) {
     check(s == p_status::dead, "P5", "P", p->id, " is beyond procs and not dead");
-    check(p->rq.empty() && p->free_gs.n == 0, "P5", "dead P", p->id, " is not drained");
+    check(p->rq.empty() && p->free_gs.n == 0 && p->blocks.n == 0 && p->stacks.n == 0, "P5",
+          "dead P", p->id, " is not drained");
     check(p->m.load(memory_order_relaxed) == nullptr, "P5", "dead P", p->id, " has an M");
     return;
   }
@@ -224,6 +225,7 @@ void auditor::lock_is_free(mutex& m, const char* name) noexcept {
 
 void auditor::locks() noexcept {
   lock_is_free(sched.free_gs.lock, "free list");
+  lock_is_free(sched.free_blocks.lock, "free blocks");
   lock_is_free(sched.g_lock, "goroutine table");
 }
 

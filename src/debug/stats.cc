@@ -23,7 +23,7 @@ stats runtime_stats() {
     s.preemptions += p->count.preemptions.load(memory_order_relaxed);
     s.handoffs += p->count.handoffs.load(memory_order_relaxed);
   }
-  const std::uint64_t run = sched.run_id.load(memory_order_relaxed);
+  const std::uint32_t run = sched.run_id.load(memory_order_relaxed);
   sched.gs.for_each([&](const G& g) {
     const g_status st = g.state();
     if (st != g_status::dead && g.run_id < run) return;  // left behind
@@ -58,7 +58,7 @@ stats runtime_stats() {
   s.global_queue = sched.runq.size_hint();
   const stack_stats st = get_stack_stats();
   s.stacks = st.slots;
-  s.free_stacks = st.free + sched.free_gs.size_hint();
+  s.free_stacks = st.free;
   return s;
 }
 

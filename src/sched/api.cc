@@ -48,7 +48,8 @@ void scope::detail_report(const std::exception_ptr& e) noexcept {
 
 namespace detail {
 
-void run_catching(std::exception_ptr& error, void (*f)(void*), void* arg) {
+WEFT_CATCHES_FORCED_UNWIND void run_catching(std::exception_ptr& error, void (*f)(void*),
+                                             void* arg) {
   try {
     f(arg);
   } catch (const abi::__forced_unwind&) {

@@ -3,9 +3,11 @@
 // run a hook twice, and the second one waits for ever, as the process is about to end. Runs on the
 // stack of the caller; allocates.
 #include "sched/exit_hooks.h"
+#include "sched/unwind.h"
 
 #include <cstdlib>
 #include <cxxabi.h>
+#include <memory>
 
 #include "os/thread.h"
 #include "sched/waiter.h"
@@ -17,8 +19,13 @@ namespace {
 struct hook {
   void (*fn)(void*);
   void* arg;
+  void (*destroy)(void*);  // or null
   bool on_failure_too;
   hook* next;
+
+  ~hook() {
+    if (destroy != nullptr) destroy(arg);
+  }
 };
 constinit mutex lock{lock_rank::leaf};
 constinit hook* hooks = nullptr;                // newest first; under lock
@@ -38,14 +45,14 @@ const void* self() noexcept {
 
 }  // namespace
 
-void run_exit_hooks(int status) {
+WEFT_CATCHES_FORCED_UNWIND void run_exit_hooks(int status) {
   lock.lock();
   hook* h = std::exchange(hooks, nullptr);
   lock.unlock();
   if (h == nullptr) return;
   runner.store(self(), memory_order_relaxed);
   while (h != nullptr) {
-    hook* next = h->next;
+    const std::unique_ptr<hook> owned(h);
     if (status == 0 || h->on_failure_too) {
       try {
         h->fn(h->arg);
@@ -55,8 +62,7 @@ void run_exit_hooks(int status) {
         fatal("exit hook invoked panic");
       }
     }
-    delete h;
-    h = next;
+    h = h->next;
   }
   runner.store(nullptr, memory_order_relaxed);
 }
@@ -66,7 +72,11 @@ void run_exit_hooks(int status) {
 namespace weft {
 
 void at_exit(void (*fn)(void*), void* arg, bool on_failure_too) {
-  auto* h = new rt::hook{fn, arg, on_failure_too, nullptr};
+  detail::at_exit(fn, arg, nullptr, on_failure_too);
+}
+
+void detail::at_exit(void (*fn)(void*), void* arg, void (*destroy)(void*), bool on_failure_too) {
+  auto* h = new rt::hook{fn, arg, destroy, on_failure_too, nullptr};
   rt::lock.lock();
   h->next = rt::hooks;
   rt::hooks = h;

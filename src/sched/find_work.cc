@@ -30,6 +30,7 @@ namespace {
 constexpr std::int64_t spin_ns = 50'000;
 constexpr int looks_apart = 24;  // pauses between two looks of a spinner, about 0.6 µs
 constexpr std::int64_t runnext_wait_ns = 3'000;
+constexpr std::uint32_t runnext_look = 12;  // each so many looks
 
 void count_slice(P* p) noexcept {
   p->schedtick.store(p->schedtick.load(memory_order_relaxed) + 1, memory_order_relaxed);
@@ -131,12 +132,14 @@ G* steal_pass(M* m, P* p, bool last) noexcept {
   return nullptr;
 }
 
-bool ring_work_in_sight(P* p) noexcept {
+bool work_in_sight(P* p, bool runnext_too) noexcept {
   if (sched.runq.size_hint() != 0) return true;
   if (earliest_timer() <= nanotime()) return true;
   const std::uint32_t n = nprocs();
   for (std::uint32_t i = 0; i < n; ++i) {
-    if (i != p->id && !is_idle(i) && !p_at(i)->rq.empty()) return true;
+    if (i == p->id || is_idle(i)) continue;
+    const runq& q = p_at(i)->rq;
+    if (runnext_too ? !q.empty() : !q.ring_empty()) return true;
   }
   return false;
 }
@@ -152,10 +155,12 @@ G* steal(M* m, P* p) noexcept {
     // Stay and look now and then.
     const std::int64_t now = nanotime();
     if (until == 0) until = now + spin_ns;
+    std::uint32_t look = 0;
     do {
       if (nanotime() >= until || sched.stopping.load(memory_order_relaxed)) return nullptr;
       for (int i = 0; i < looks_apart; ++i) cpu_relax();
-    } while (!ring_work_in_sight(p));
+      // runnext is only taken after 3 µs, so looking at it more often would be for nothing.
+    } while (!work_in_sight(p, ++look % runnext_look == 0));
   }
 }
 
@@ -190,7 +195,7 @@ bool second_look() noexcept {
 // True: the M has its P still (or again) and looks on. False: it has none.
 bool give_up(M* m) noexcept {
   P* p = m->p;
-  flush_free_gs(p);
+  flush_free(p);
   sched.lock.lock();
   if (sched.stopping.load(memory_order_relaxed) || sched.runq.size_hint() != 0) {
     sched.lock.unlock();

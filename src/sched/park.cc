@@ -27,10 +27,15 @@ void switch_to(M* m, G* from, G* to, bool last, weft_commit commit, void* a, voi
 }  // namespace
 
 // keeps G2: the status of `to` and the pointers change together, on the M that runs it.
-static void enter(M* m, G* to) noexcept {
+void begin_running(M* m, G* to) noexcept {
   to->move_status(g_status::runnable, g_status::running);
   to->m.store(m, memory_order_relaxed);
   m->curg = to;
+}
+
+static void enter(M* m, G* to) noexcept {
+  if (to->sp == nullptr) begin(m->p, to);
+  begin_running(m, to);
 }
 
 void run_on(M* m, G* to) noexcept {
@@ -54,9 +59,8 @@ void leave(M* m, G* g, weft_commit commit, void* a, void* b) noexcept {
   switch_to(m, g, &m->g0, false, commit, a, b);
 }
 
-void leave_for_good(M* m, G* g, weft_commit commit, void* a, void* b) noexcept {
+void leave_for_good(M* m, G* g, G* next, weft_commit commit, void* a, void* b) noexcept {
   g->m.store(nullptr, memory_order_relaxed);
-  G* next = pick_next(m, m->p);
   if (next != nullptr) {
     enter(m, next);
   } else {
@@ -72,7 +76,7 @@ void park(park_commit commit, void* arg, wait_reason why) {
   G* g = m->curg;
   WEFT_DEBUG_ASSERT(g != nullptr &&
                     ranks_held() <= 1);  // keeps G5: at most the lock that commit releases
-  if (g->exiting) [[unlikely]]
+  if (g->exiting != exit_state::none) [[unlikely]]
     resume_goexit(g);
   g->reason = why;
   g->waiting_on = arg != nullptr ? arg : g;
@@ -85,17 +89,17 @@ void refuse(void* gp) noexcept { ready(static_cast<G*>(gp)); }
 
 namespace {
 
-// keeps G1: the one edge on which two may meet, so a CAS; a second waker finds it gone and is a
-// bug.
+// A goroutine that waits is taken off its list by one waker, so nobody else leaves this state
+// (status.h); a second waker is a bug, and the look finds it out.
 bool make_runnable(G* g) noexcept {
   if (g->run_id != sched.run_id.load(memory_order_relaxed)) [[unlikely]]
     return false;  // left behind by a run that is over; the id changes under the lock, or in a
                    // stopped world
   g->waiting_on = nullptr;
-  if (g->try_status(g_status::waiting, g_status::runnable)) [[likely]]
-    return true;
-  if (!g->try_status(g_status::leaked, g_status::runnable))
+  const g_status s = g->state();
+  if (s != g_status::waiting && s != g_status::leaked) [[unlikely]]
     g->bad_status(g_status::waiting, g_status::runnable);
+  g->move_status(s, g_status::runnable);
   return true;
 }
 
@@ -124,7 +128,7 @@ void ready(G* g) noexcept {
 void preempt_slow() {
   M* m = current_m();
   G* g = m->curg;
-  if (g->exiting) [[unlikely]]
+  if (g->exiting != exit_state::none) [[unlikely]]
     resume_goexit(g);
   bump(m->p->count.preemptions);
   yield_g();

@@ -147,7 +147,7 @@ std::uint32_t resize(std::uint32_t n) noexcept {
     sched.lock.lock();
     sched.runq.push(gs, k);
     sched.lock.unlock();
-    flush_free_gs(p, 0);
+    flush_free(p, 0);
     move_timers(p, p_at(0));
     p->preempt.store(0, memory_order_relaxed);
     p->last_m = nullptr;

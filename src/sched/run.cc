@@ -29,6 +29,7 @@
 #include "sched/sched.h"
 #include "sched/switch.h"
 #include "sched/timers.h"
+#include "sched/unwind.h"
 #include "stack/stack.h"
 
 namespace weft::rt {
@@ -48,8 +49,8 @@ constinit main_call* volatile current_main = nullptr;  // one run at a time
 // time it uses.
 constexpr stop_limit patience{20'000'000, 1'000'000'000};
 
-void main_entry(void* p) {
-  auto* c = static_cast<main_call*>(p);
+WEFT_CATCHES_FORCED_UNWIND void main_entry(void* closure) {
+  auto* c = *static_cast<main_call**>(closure);
   try {
     c->status = c->fn(c->arg);
     run_exit_hooks(c->status);
@@ -59,14 +60,6 @@ void main_entry(void* p) {
     c->error = std::current_exception();
   }
   c->returned = true;
-}
-
-// Stacks of another size than this run's go back to their pools.
-void set_stack_slot(std::size_t slot) noexcept {
-  if (slot == default_slot()) return;
-  sched.stack_slot.store(slot, memory_order_relaxed);
-  free_g f[g_pool::block_size];
-  while (const std::uint32_t n = sched.free_gs.pop_bottom(f)) strip_gs(f, n);
 }
 
 void start_world(const config& c, M* m) {
@@ -81,7 +74,8 @@ void start_world(const config& c, M* m) {
       static_cast<std::uint32_t>(c.max_threads < UINT32_MAX ? c.max_threads : UINT32_MAX),
       memory_order_relaxed);
   resize(static_cast<std::uint32_t>(n) < max_procs ? static_cast<std::uint32_t>(n) : max_procs);
-  set_stack_slot(stack_slot_size(c.stack_size));
+  // The Ps' caches of stacks are empty between runs, so they hold one size only.
+  sched.stack_slot.store(stack_slot_size(c.stack_size), memory_order_relaxed);
   sched.idle.reset();
   if (c.shuffle != 0) {
     for (std::uint32_t i = 0; i < nprocs(); ++i) p_at(i)->rng = random(c.shuffle + i);
@@ -89,10 +83,6 @@ void start_world(const config& c, M* m) {
   bind_thread(m);
   acquire_p(m, p_at(0));
   sched.lock.lock();
-  // What plain threads have started since the last run may be on stacks of that run's size.
-  sched.runq.for_each([](G* g) {
-    if (g->stk.hi - g->stk.base != default_slot()) g->special = true;
-  });
   sched.active.store(true, memory_order_release);
   sched.lock.unlock();
   start_ps(m->p);
@@ -138,7 +128,7 @@ void clear_world() noexcept {
   sched.lock.unlock();
   for (std::uint32_t i = 0; i < n; ++i) {
     if (P* p = p_at(i)) {
-      flush_free_gs(p, 0);
+      flush_free(p, 0);
       drop_timers(p);
     }
   }

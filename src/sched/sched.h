@@ -49,9 +49,10 @@ struct sched_state {
 
   // -- goroutines.
   mutex g_lock{lock_rank::g_table};
-  slab<G> gs;                                // under g_lock; iteration needs no lock
-  g_pool free_gs;                            // dead, with a default stack
-  G* bare_list = nullptr;                    // dead, without a stack; under g_lock
+  slab<G> gs;                // under g_lock; iteration needs no lock
+  g_pool free_gs;            // dead shells
+  slab<small_block> blocks;  // under g_lock
+  block_pool free_blocks;
   atomic<std::uint64_t> next_goid{2};        // 1 is main
   atomic<std::uint64_t> foreign_created{0};  // spawned without a P
   atomic<std::uint64_t> left_behind{0};      // neither finished nor alive: their run is over
@@ -69,7 +70,7 @@ struct sched_state {
   note sysmon_note;
 
   // -- the run.
-  atomic<std::uint64_t> run_id{0};             // of the current run, or of the next one
+  atomic<std::uint32_t> run_id{0};             // of the current run, or of the next one
   atomic<bool> active{false};                  // a run is on
   atomic<std::size_t> stack_slot{256 * 1024};  // slot size of the current run's goroutines
   atomic<std::int64_t> quantum_ns{10'000'000};
@@ -147,14 +148,13 @@ bool wait_stopped(P* own, stop_limit limit = {}) noexcept;  // false: not within
 void wake_sysmon() noexcept;  // a P is about to run after all were idle
 
 // -- spawn.cc
-void exit_commit(void* g, void*) noexcept;
 [[noreturn]] void goroutine_exit(G* g) noexcept;
 using closure_fn = void (*)(void*);
 G* make_main(std::size_t stack_size, closure_fn fn, void* arg) noexcept;
 std::uint64_t goroutine_count() noexcept;
-void strip_gs(const free_g* f,
-              std::uint32_t n) noexcept;  // stacks to their pools, shells to bare_list
-void flush_free_gs(P* p, std::uint32_t keep = 4) noexcept;  // to the global list
+void begin(P* p,
+           G* g) noexcept;  // binds a stack to a goroutine that is switched to for the first time
+void flush_free(P* p, std::uint32_t keep = 4) noexcept;  // shells and stacks to the global pools
 void trim_free_stacks() noexcept;  // sysmon: gives back what deep calls have touched
 
 // -- run.cc

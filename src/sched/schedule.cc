@@ -135,7 +135,7 @@ void yield_g() {
   M* m = current_m();
   G* g = m->curg;
   P* p = m->p;
-  if (g->exiting) [[unlikely]]
+  if (g->exiting != exit_state::none) [[unlikely]]
     resume_goexit(g);
   if (p->preempt.load(memory_order_relaxed) != 0) [[unlikely]] {
     // The slice is over for runnext too; it must stand before us in the ring.

@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Goroutines begin and end here.
 //
-// Spawn takes a dead G with a warm stack from the P's list (then the global list, then a fresh
-// one), lends the top of its stack for the closure, lays the first switch frame below it, and puts
-// it into runnext. No malloc, no lock, no system call as long as the lists have something.
+// Spawn takes a dead G from the P's list (then the global pool, then a fresh one), lends its second
+// cache line for the closure, and puts it into runnext. No malloc, no lock, no system call as long
+// as the lists have something. There is no stack yet: the P that first runs the goroutine binds one
+// of its own (begin), the one used last and so the warmest. A closure too large for the line is
+// built on a stack that is bound at once.
 //
-// Exit destroys what the goroutine owns, raises its generation and switches away for good; the G
-// goes back to the list in the commit, on the next goroutine's stack, when nobody stands on its
-// stack any more.
+// Exit destroys what the goroutine owns, raises its generation and switches away for good; stack
+// and shell go back to the lists in the commit, on the next goroutine's stack, when nobody stands
+// there any more. If the next goroutine has not begun yet there is no switch at all: it takes over
+// the stack that is about to be left (take_over), so a batch of short goroutines runs as a loop.
+//
+// Rejected: binding the stack at the spawn. A burst of spawns then needs a stack each before the
+// first one runs, and a first touch costs 1 to 3 microseconds; and the stack's lines travel from
+// the spawner's core to the runner's.
 //
 // goexit is a forced unwind: destructors run, typed handlers are not entered. catch (...) is; if it
 // does not rethrow, the end of its block deletes the exception object, and that callback starts the
@@ -33,61 +40,53 @@ namespace weft::rt {
 namespace {
 
 constexpr std::uint32_t goid_batch = 16;
-constexpr std::uint32_t fresh_batch = 16;
 
 // -- free lists
 
-void give_stack(G* g, const stack& s) noexcept {
-  g->stk = s;
-  g->top = stack_top(s);
-  register_stack(s.lo, s.hi);
-}
-
-G* shell() noexcept {  // under g_lock
-  G* g = sched.bare_list;
-  if (g != nullptr) {
-    sched.bare_list = g->next;
-    return g;
+// Up to n cells, from the global pool or fresh; at least one.
+template <class T>
+[[gnu::noinline]] std::uint32_t take_batch(cell_pool<T>& pool, slab<T>& cells, T** out,
+                                           std::uint32_t n) noexcept {
+  if (pool.size_hint() != 0) {
+    if (const std::uint32_t k = pool.pop(out, n)) return k;
   }
-  g = sched.gs.allocate();
-  g->move_status(g_status::idle, g_status::dead);
-  return g;
-}
-
-void put_shell(G* g) noexcept {  // under g_lock
-  g->stk = stack{};
-  g->next = sched.bare_list;
-  sched.bare_list = g;
-}
-
-// A G with a stack of its own size; the stack goes back to its pool when it ends.
-G* special_g(std::size_t slot) noexcept {
-  const stack s = stack_alloc(slot);
   sched.g_lock.lock();
-  G* g = shell();
+  for (std::uint32_t i = 0; i < n; ++i) out[i] = cells.allocate();
   sched.g_lock.unlock();
-  give_stack(g, s);
-  g->special = true;
-  return g;
+  return n;
 }
 
-// Up to n Gs with default stacks, from the global pool or fresh; at least one.
-std::uint32_t take_batch(free_g* out, std::uint32_t n) noexcept {
-  if (sched.free_gs.size_hint() != 0) {
-    if (const std::uint32_t k = sched.free_gs.pop(out, n)) return k;
+template <class T>
+[[gnu::always_inline]] inline T* take(cell_cache<T>* c, cell_pool<T>& pool,
+                                      slab<T>& cells) noexcept {
+  if (c == nullptr) {
+    T* t = nullptr;
+    take_batch(pool, cells, &t, 1);
+    return t;
   }
-  stack s[fresh_batch];
-  const auto k = static_cast<std::uint32_t>(
-      stack_alloc_batch(default_slot(), s, std::min<std::size_t>(n, fresh_batch)));
-  sched.g_lock.lock();
-  for (std::uint32_t i = 0; i < k; ++i) {
-    G* g = shell();
-    give_stack(g, s[i]);
-    g->special = false;
-    out[i] = {g, g->top};
+  if (c->n == 0) [[unlikely]]
+    c->n = take_batch(pool, cells, c->cells, c->half);
+  return c->pop();
+}
+
+template <class T>
+[[gnu::noinline]] void flush(cell_cache<T>& c, cell_pool<T>& pool, std::uint32_t keep) noexcept {
+  if (c.n <= keep) return;
+  const std::uint32_t n = c.n - keep;  // the oldest go: they are at the bottom of the array
+  pool.push(c.cells, n);
+  std::memmove(c.cells, c.cells + n, keep * sizeof *c.cells);
+  c.n = keep;
+}
+
+template <class T>
+[[gnu::always_inline]] inline void put(cell_cache<T>* c, cell_pool<T>& pool, T* t) noexcept {
+  if (c == nullptr) {
+    pool.push(&t, 1);
+    return;
   }
-  sched.g_lock.unlock();
-  return k;
+  if (c->n == c->capacity) [[unlikely]]
+    flush(*c, pool, c->half);
+  c->push(t);
 }
 
 P* own_p() noexcept {
@@ -95,31 +94,57 @@ P* own_p() noexcept {
   return m != nullptr ? m->p : nullptr;
 }
 
-G* take_g() noexcept {
-  P* p = own_p();
-  if (p == nullptr) {
-    free_g f;
-    take_batch(&f, 1);
-    return f.g;
-  }
-  g_cache& c = p->free_gs;
-  if (c.n == 0) c.n = take_batch(c.cells, g_cache::half);
-  return c.pop();
+[[gnu::always_inline]] inline G* take_g(P* p) noexcept {
+  G* g = take(p != nullptr ? &p->free_gs : nullptr, sched.free_gs, sched.gs);
+  if (g->state() == g_status::idle) [[unlikely]]
+    g->move_status(g_status::idle, g_status::dead);
+  return g;
 }
 
-void put_g(P* p, G* g) noexcept {
-  const free_g f{g, g->top};
-  if (g->special || (p == nullptr && g->stk.hi - g->stk.base != default_slot())) {
-    strip_gs(&f, 1);
-  } else if (p == nullptr) {
-    sched.free_gs.push(&f, 1);
-  } else {
-    p->free_gs.push(g);
-    if (p->free_gs.n == g_cache::capacity) flush_free_gs(p, g_cache::half);
-  }
+[[gnu::always_inline]] inline void put_g(P* p, G* g) noexcept {
+  put(p != nullptr ? &p->free_gs : nullptr, sched.free_gs, g);
 }
 
-std::uint64_t new_goid(P* p) noexcept {
+[[gnu::noinline]] void flush(stack_cache& c, std::uint32_t keep) noexcept {
+  if (c.n <= keep) return;
+  const std::uint32_t n = c.n - keep;
+  stack_free_batch(c.cells, n);
+  std::memmove(c.cells, c.cells + n, keep * sizeof *c.cells);
+  c.n = keep;
+}
+
+bool is_default(const stack& s) noexcept { return s.hi - s.base == default_slot(); }
+
+[[gnu::always_inline]] inline const stack& take_stack(
+    P* p) noexcept {  // good until the P gets one back
+  stack_cache& c = p->stacks;
+  if (c.n == 0) [[unlikely]] {
+    c.n = static_cast<std::uint32_t>(stack_alloc_batch(default_slot(), c.cells, stack_cache::half));
+  }
+  return c.cells[--c.n];
+}
+
+[[gnu::always_inline]] inline void put_stack(P* p, const stack& s) noexcept {
+  if (p == nullptr || !is_default(s)) {
+    stack_free(s);
+    return;
+  }
+  stack_cache& c = p->stacks;
+  if (c.n == stack_cache::capacity) [[unlikely]]
+    flush(c, stack_cache::half);
+  c.cells[c.n++] = s;
+}
+
+// Shell and stack, whichever it has.
+[[gnu::always_inline]] inline void put_back(P* p, G* g) noexcept {
+  if (g->stk) {
+    put_stack(p, g->stk);
+    g->stk = stack{};
+  }
+  put_g(p, g);
+}
+
+[[gnu::always_inline]] inline std::uint64_t new_goid(P* p) noexcept {
   if (p == nullptr) return sched.next_goid.fetch_add(1, memory_order_relaxed);
   if (p->goid_next == p->goid_end) {
     p->goid_next = sched.next_goid.fetch_add(goid_batch, memory_order_relaxed);
@@ -142,7 +167,7 @@ _Unwind_Reason_Code unwind_stop(int, _Unwind_Action, _Unwind_Exception_Class, _U
 void unwind_swallowed(_Unwind_Reason_Code, _Unwind_Exception*) {
   G* g = current_g();
   if (std::uncaught_exceptions() == 0) start_goexit(g);
-  g->exit_put_off = true;
+  g->exiting = exit_state::put_off;
 }
 
 // Inside a handler that has caught our forced unwind: the top of the caught exceptions is its
@@ -153,109 +178,10 @@ bool in_its_handler(G* g) noexcept {
   return current_m()->ts.eh->caught == reinterpret_cast<char*>(&g->unwind) - before;
 }
 
-void goroutine_main(void* gp, void* run, void* closure) {
-  G* g = static_cast<G*>(gp);
-  g->fiber.entered();
-  leave_sched();
-  try {
-    reinterpret_cast<closure_fn>(run)(closure);
-  } catch (const abi::__forced_unwind&) {
-    goroutine_exit(g);
-  } catch (...) {
-    report_uncaught(g);
-  }
-  goroutine_exit(g);
-}
-
-// The one way from dead to ready-to-start. `below`: the closure's lowest address, or the top of the
-// stack.
-void prepare(G* g, P* p, closure_fn run, void* closure, std::uintptr_t below) noexcept {
-  g->goid = new_goid(p);
-  g->eh = eh_state{};
-  g->saved_errno = 0;
-  g->exiting = false;
-  g->run_id = sched.run_id.load(memory_order_relaxed);
-  g->fiber.assign(g->stk.lo, g->stk.hi);
-  g->sp = make_context(below & ~std::uintptr_t{15}, goroutine_main, g, reinterpret_cast<void*>(run),
-                       closure);
-}
-
-weft::detail::spawn_ticket lend(G* g, std::size_t size, std::size_t align,
-                                const void* at) noexcept {
-  const std::uintptr_t a = (g->top - size) & ~(static_cast<std::uintptr_t>(align) - 1);
-  G* parent = current_g();
-  g->parent = parent != nullptr ? parent->goid : 0;
-  g->created_at = at;
-  return {reinterpret_cast<void*>(a), g};
-}
-
-}  // namespace
-
-void strip_gs(const free_g* f, std::uint32_t n) noexcept {
-  for (std::uint32_t i = 0; i < n; ++i) stack_free(f[i].g->stk);
-  sched.g_lock.lock();
-  for (std::uint32_t i = 0; i < n; ++i) put_shell(f[i].g);
-  sched.g_lock.unlock();
-}
-
-void flush_free_gs(P* p, std::uint32_t keep) noexcept {
-  g_cache& c = p->free_gs;
-  if (c.n <= keep) return;
-  // The oldest go: they are at the bottom of the array.
-  const std::uint32_t n = c.n - keep;
-  sched.free_gs.push(c.cells, n);
-  std::memmove(c.cells, c.cells + n, keep * sizeof *c.cells);
-  c.n = keep;
-}
-
-// Two things cost memory after a peak: pages that deep calls have touched, and more stacks than the
-// program needs now. So what was freed since the last time is trimmed to one page and goes to the
-// bottom of the pool; and of more than `plenty` free goroutines the rest give their stacks back
-// altogether.
-void trim_free_stacks() noexcept {
-  constexpr std::uint32_t plenty = 4096;
-  free_g f[g_pool::block_size];
-  stack s[g_pool::block_size];
-  // Off the pool while we look, so that nobody starts on them. Each goes to the bottom, so one
-  // round is enough.
-  for (std::uint32_t left = sched.free_gs.size_hint(); left > 0;) {
-    const std::uint32_t n = sched.free_gs.pop(f, std::min(left, g_pool::block_size));
-    if (n == 0) break;
-    left -= std::min(left, n);
-    std::uint32_t k = 0;
-    for (std::uint32_t i = 0; i < n; ++i) {
-      if (f[i].g->trimmed) continue;
-      f[i].g->trimmed = true;
-      s[k++] = f[i].g->stk;
-    }
-    if (k == 0) {  // trimmed ones have come up to the top: nothing was freed since
-      sched.free_gs.push(f, n);
-      break;
-    }
-    stack_trim_batch(s, k);
-    sched.free_gs.push_bottom(f, n);
-  }
-  while (sched.free_gs.size_hint() > plenty) {
-    const std::uint32_t n = sched.free_gs.pop_bottom(f);
-    if (n == 0) break;
-    strip_gs(f, n);
-  }
-  while (stack_trim_pool(256) == 256) {
-  }
-  while (stack_drop_pool(256) == 256) {
-  }
-}
-
-void exit_commit(void* gp, void*) noexcept {
-  G* g = static_cast<G*>(gp);
-  put_g(current_m()->p, g);
-}
-
-void goroutine_exit(G* g) noexcept {
+// What is left of g when its closure has returned, on its own stack.
+[[gnu::always_inline]] inline void end_of_life(G* g) noexcept {
   if (g->locals != nullptr) destroy_locals(g);
   g->named = false;
-  M* m = current_m();  // after user code: destructors may have parked
-  g->trimmed = false;
   g->generation.store(g->generation.load(memory_order_relaxed) + 1,
                       memory_order_release);  // with late wakers
   g->move_status(g_status::running, g_status::dead);
@@ -263,8 +189,130 @@ void goroutine_exit(G* g) noexcept {
     g->is_main = false;
     main_is_gone();
   }
+}
+
+void exit_commit(void* gp, void*) noexcept { put_back(current_m()->p, static_cast<G*>(gp)); }
+
+#if defined(WEFT_TSAN) || defined(WEFT_ASAN)
+constexpr bool may_take_over = false;  // they know a goroutine by its stack
+#else
+constexpr bool may_take_over = true;
+#endif
+
+// g has ended and `next` has not begun: it goes on where g stood, without a switch.
+void take_over(M* m, G* g, G* next) noexcept {
+  enter_sched(m);
+  next->stk = g->stk;
+  g->stk = stack{};
+  g->m.store(nullptr, memory_order_relaxed);
+  put_g(m->p, g);
+  begin_running(m, next);
+  m->ts.set(eh_state{}, 0);
+  reset_fp_environment();
+  leave_sched(m, 0);
+}
+
+WEFT_CATCHES_FORCED_UNWIND void run_closure(G* g) {
+  try {
+    g->run(g->closure);
+  } catch (const abi::__forced_unwind&) {
+    goroutine_exit(g);
+  } catch (...) {
+    report_uncaught(g);
+  }
+}
+
+void goroutine_main(void* gp, void*, void*) {
+  G* g = static_cast<G*>(gp);
+  g->fiber.entered();
+  leave_sched();
+  for (;;) {
+    run_closure(g);
+    end_of_life(g);
+    M* m = current_m();  // after user code: it may have parked
+    bump(m->p->count.exited);
+    G* next = pick_next(m, m->p);
+    if (!may_take_over || next == nullptr || next->sp != nullptr || !is_default(g->stk))
+      leave_for_good(m, g, next, exit_commit, g, nullptr);
+    take_over(m, g, next);
+    g = next;
+  }
+}
+
+// Lays the first frame at `top` of its stack.
+[[gnu::always_inline]] inline void set_up(G* g, std::uintptr_t top) noexcept {
+  g->fiber.assign(g->stk.lo, g->stk.hi);
+  g->sp = make_context(top & ~std::uintptr_t{15}, goroutine_main, g);
+}
+
+// The one way from dead to ready-to-start. storage: where the closure is.
+[[gnu::always_inline]] inline void prepare(G* g, P* p, closure_fn run, void* storage) noexcept {
+  g->goid = new_goid(p);
+  g->eh = eh_state{};
+  g->saved_errno = 0;
+  g->exiting = exit_state::none;
+  g->run_id = sched.run_id.load(memory_order_relaxed);
+  g->run = run;
+  g->sp = nullptr;
+  if (storage != g->closure) {
+    std::memcpy(g->closure, &storage, sizeof storage);
+    set_up(g, reinterpret_cast<std::uintptr_t>(storage));
+  } else if (g->stk) {
+    set_up(g, stack_top(g->stk));
+  }
+}
+
+[[gnu::always_inline]] inline weft::detail::spawn_ticket lend(G* g, std::size_t size,
+                                                              std::size_t align,
+                                                              const void* at) noexcept {
+  G* parent = current_g();
+  g->parent = parent != nullptr ? parent->goid : 0;
+  g->created_at = at;
+  static_assert(G::closure_size == weft::detail::largest_in_line);
+  if (size <= G::closure_size && align <= alignof(std::max_align_t)) return {g->closure, g};
+  if (!g->stk) {
+    P* p = own_p();
+    g->stk = p != nullptr ? take_stack(p) : stack_alloc(default_slot());
+  }
+  const std::uintptr_t a = (stack_top(g->stk) - size) & ~(static_cast<std::uintptr_t>(align) - 1);
+  return {reinterpret_cast<void*>(a), g};
+}
+
+}  // namespace
+
+// First switch to g, on the M that will run it.
+void begin(P* p, G* g) noexcept {
+  const stack& s = take_stack(p);
+  g->stk = s;
+  set_up(g, stack_top(s));
+}
+
+void flush_free(P* p, std::uint32_t keep) noexcept {
+  flush(p->free_gs, sched.free_gs, keep);
+  flush(p->blocks, sched.free_blocks, keep);
+  flush(p->stacks, keep);
+}
+
+// Two things cost memory after a peak: pages that deep calls have touched, and more stacks than the
+// program needs now. So what was freed since the last time is trimmed to one page, and of what has
+// lain there since then all but `plenty` lose that too.
+void trim_free_stacks() noexcept {
+  constexpr std::size_t plenty = 4096, batch = 256;
+  const std::size_t old = get_stack_stats().free_trimmed;
+  for (std::size_t left = old > plenty ? old - plenty : 0; left > 0;) {
+    const std::size_t n = stack_drop_pool(std::min(left, batch));
+    if (n == 0) break;
+    left -= std::min(left, n);
+  }
+  while (stack_trim_pool(batch) == batch) {
+  }
+}
+
+void goroutine_exit(G* g) noexcept {
+  end_of_life(g);
+  M* m = current_m();
   bump(m->p->count.exited);
-  leave_for_good(m, g, exit_commit, g, nullptr);
+  leave_for_good(m, g, pick_next(m, m->p), exit_commit, g, nullptr);
 }
 
 void start_goexit(G* g) {
@@ -272,30 +320,32 @@ void start_goexit(G* g) {
   // ours too.
   if (std::uncaught_exceptions() != 0)
     fatal("goexit called in a destructor while an exception unwinds");
-  if (g->exiting && in_its_handler(g)) throw;  // catch (...) { goexit(); }
-  g->exiting = true;
-  g->exit_put_off = false;
+  if (g->exiting != exit_state::none && in_its_handler(g)) throw;  // catch (...) { goexit(); }
+  g->exiting = exit_state::begun;
   g->unwind = _Unwind_Exception{};
   g->unwind.exception_class = 0x5745465445584954;  // "WEFTEXIT"
   g->unwind.exception_cleanup = unwind_swallowed;
+  no_return_ahead();
   _Unwind_ForcedUnwind(&g->unwind, unwind_stop, g);
   fatal("goexit: cannot unwind");
 }
 
 void resume_goexit(G* g) {
-  if (g->exit_put_off && std::uncaught_exceptions() == 0) start_goexit(g);
+  if (g->exiting == exit_state::put_off && std::uncaught_exceptions() == 0) start_goexit(g);
 }
 
 void call_goexit(G* g) {
-  if (g->exiting && !g->exit_put_off && std::uncaught_exceptions() == 0 && !in_its_handler(g)) {
+  if (g->exiting == exit_state::begun && std::uncaught_exceptions() == 0 && !in_its_handler(g)) {
     fatal("goexit called in a destructor while goexit unwinds");
   }
   start_goexit(g);
 }
 
 G* make_main(std::size_t stack_size, closure_fn fn, void* arg) noexcept {
-  G* g = special_g(stack_slot_size(stack_size));
-  prepare(g, nullptr, fn, arg, g->top);
+  G* g = take_g(nullptr);
+  g->stk = stack_alloc(stack_slot_size(stack_size));
+  std::memcpy(g->closure, &arg, sizeof arg);
+  prepare(g, nullptr, fn, g->closure);
   g->goid = 1;
   g->parent = 0;
   g->created_at = nullptr;
@@ -325,20 +375,15 @@ namespace weft::detail {
 using namespace rt;
 
 spawn_ticket spawn_begin(std::size_t size, std::size_t align) {
-  G* g = take_g();
-  return lend(g, size, align, __builtin_return_address(0));
+  return lend(take_g(own_p()), size, align, __builtin_return_address(0));
 }
 
 spawn_ticket spawn_begin(std::size_t size, std::size_t align, std::size_t stack_size,
                          std::string_view name) {
-  G* g = nullptr;
   const std::size_t slot = stack_size == 0 ? default_slot() : stack_slot_size(stack_size);
   if (slot == 0) throw std::bad_alloc();
-  if (slot == default_slot()) {
-    g = take_g();
-  } else {
-    g = special_g(slot);
-  }
+  G* g = take_g(own_p());
+  if (slot != default_slot()) g->stk = stack_alloc(slot);
   const std::size_t n = std::min(name.size(), sizeof g->name - 1);
   name.copy(g->name, n);
   g->name[n] = '\0';
@@ -349,7 +394,7 @@ spawn_ticket spawn_begin(std::size_t size, std::size_t align, std::size_t stack_
 void spawn_commit(spawn_ticket t, void (*run)(void*)) noexcept {
   G* g = static_cast<G*>(t.goroutine);
   P* p = own_p();
-  prepare(g, p, run, t.storage, reinterpret_cast<std::uintptr_t>(t.storage));
+  prepare(g, p, run, t.storage);
   if (p == nullptr) {  // as in ready_foreign
     sched.lock.lock();
     g->run_id = sched.run_id.load(memory_order_relaxed);  // this run, or the next (clear_world)
@@ -368,7 +413,18 @@ void spawn_commit(spawn_ticket t, void (*run)(void*)) noexcept {
 void spawn_cancel(spawn_ticket t) noexcept {
   G* g = static_cast<G*>(t.goroutine);
   g->named = false;
-  put_g(own_p(), g);
+  put_back(own_p(), g);
+}
+
+void* block_alloc() {
+  static_assert(sizeof(small_block) == block_size);
+  P* p = own_p();
+  return take(p != nullptr ? &p->blocks : nullptr, sched.free_blocks, sched.blocks);
+}
+
+void block_free(void* b) noexcept {
+  P* p = own_p();
+  put(p != nullptr ? &p->blocks : nullptr, sched.free_blocks, static_cast<small_block*>(b));
 }
 
 void go_of_nil() noexcept { fatal("go of nil func value"); }

@@ -8,6 +8,8 @@ namespace weft::rt {
 
 void run_on(M* m, G* to) noexcept;  // from g0; returns when some goroutine comes back to g0
 void leave_for(M* m, G* g, G* next, weft_commit commit, void* a, void* b) noexcept;
-[[noreturn]] void leave_for_good(M* m, G* g, weft_commit commit, void* a, void* b) noexcept;
+void begin_running(M* m, G* g) noexcept;  // keeps G2
+[[noreturn]] void leave_for_good(M* m, G* g, G* next, weft_commit commit, void* a,
+                                 void* b) noexcept;  // next: or null
 
 }  // namespace weft::rt

@@ -4,6 +4,10 @@
 
 #include "core/g.h"
 
+// On functions with a `catch (const abi::__forced_unwind&)`: a foreign exception has no object, so
+// the handler's reference is null, which UBSan takes for a mistake.
+#define WEFT_CATCHES_FORCED_UNWIND __attribute__((no_sanitize("null")))
+
 namespace weft::rt {
 
 [[noreturn]] void call_goexit(G* g);   // what goexit() does

@@ -30,6 +30,7 @@
 #include <sys/mman.h>
 
 #include "base/fatal.h"
+#include "context/fiber.h"
 #include "os/memory.h"
 #include "os/mutex.h"
 #include "stack/chunk.h"
@@ -163,6 +164,10 @@ std::size_t finish(pool& p, const run& r, stack* out, std::size_t n) noexcept {
   const std::size_t split = install_guards(lo + r.first * r.from->slot, r.from->slot, r.n);
   if (is_huge(r.from->slot)) r.from->split_guards = static_cast<std::uint32_t>(split);
   const auto k = static_cast<std::uint32_t>(std::min<std::size_t>(n, r.n));
+  for (std::uint32_t i = 0; i < r.n; ++i) {  // once: slots are recycled as the same stacks
+    const stack s = stack_in(r.from, lo, r.first + i);
+    register_stack(s.lo, s.hi);
+  }
   lock_scope locked(pools_lock);
   for (std::uint32_t i = 0; i < k; ++i) {
     out[i] = stack_in(r.from, lo, r.first + i);

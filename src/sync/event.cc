@@ -19,11 +19,11 @@ struct event::waiting {
   waiting* next = nullptr;
   bool queued = false;
   bool timed_out = false;
-  struct alarm : rt::timer {
-    waiting* owner = nullptr;
-  } timer;
 
   void publish() noexcept;
+};
+
+struct event::timed : waiting, rt::timer {
   static void time_is_up(rt::timer* t) noexcept;
 };
 
@@ -56,8 +56,8 @@ void event::waiting::publish() noexcept {
 }
 
 // Under the timer heap's lock. If the event has happened, set() wakes us.
-void event::waiting::time_is_up(rt::timer* t) noexcept {
-  waiting* self = static_cast<alarm*>(t)->owner;
+void event::timed::time_is_up(rt::timer* t) noexcept {
+  waiting* self = static_cast<timed*>(t);
   const event* e = self->e;
   if (!e->lock()) return;
   self->timed_out = true;
@@ -70,12 +70,22 @@ void event::waiting::time_is_up(rt::timer* t) noexcept {
   if (parked) self->w.wake();
 }
 
-bool event::wait_slow(std::int64_t deadline) const {
+namespace {
+constexpr auto publish = [](void*, void* arg) { static_cast<event::waiting*>(arg)->publish(); };
+}
+
+void event::wait_slow() const {
   rt::maybe_preempt();
   waiting me;
   me.e = this;
-  const auto commit = [](void*, void* arg) { static_cast<waiting*>(arg)->publish(); };
-  if (me.w.g == nullptr && deadline != INT64_MAX) {  // a plain thread is its own alarm clock
+  me.w.wait(publish, &me, rt::wait_reason::task_wait);
+}
+
+bool event::wait_slow(std::int64_t deadline) const {
+  rt::maybe_preempt();
+  timed me;
+  me.e = this;
+  if (me.w.g == nullptr) {  // a plain thread is its own alarm clock
     me.publish();
     if (!me.w.asleep.sleep_until(deadline)) {
       if (lock()) {
@@ -89,15 +99,10 @@ bool event::wait_slow(std::int64_t deadline) const {
     }
     return true;
   }
-  if (deadline == INT64_MAX) {
-    me.w.wait(commit, &me, rt::wait_reason::task_wait);
-    return true;
-  }
-  me.timer.owner = &me;
-  me.timer.fire = &waiting::time_is_up;
-  rt::arm(&me.timer, deadline);
-  me.w.wait(commit, &me, rt::wait_reason::task_wait);
-  rt::disarm(&me.timer);  // and waits for a time_is_up under way: `me` must outlive it
+  me.fire = &timed::time_is_up;
+  rt::arm(&me, deadline);
+  me.w.wait(publish, static_cast<waiting*>(&me), rt::wait_reason::task_wait);
+  rt::disarm(&me);  // and waits for a time_is_up under way: `me` must outlive it
   return is_set();
 }
 

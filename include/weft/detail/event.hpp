@@ -22,13 +22,21 @@ class event {
   bool is_set() const noexcept { return word_.load(std::memory_order_acquire) == set_mark; }
   WEFT_API void set() noexcept;
   void wait() const {
-    if (!is_set()) wait_slow(INT64_MAX);
+    if (!is_set()) wait_slow();
   }
   // Until `deadline` (nanoseconds of the steady clock) at most; whether it has happened.
-  bool wait_until(std::int64_t deadline) const { return is_set() || wait_slow(deadline); }
+  bool wait_until(std::int64_t deadline) const {
+    if (is_set()) return true;
+    if (deadline != INT64_MAX) return wait_slow(deadline);
+    wait_slow();
+    return true;
+  }
+
+  struct waiting;  // for event.cc
 
  private:
-  struct waiting;
+  struct timed;
+  WEFT_API void wait_slow() const;
   WEFT_API bool wait_slow(std::int64_t deadline) const;
   bool lock() const noexcept;  // false: it has happened, there is no list any more
   void unlock() const noexcept { word_.store(0, std::memory_order_release); }

@@ -30,6 +30,11 @@ WEFT_API void spawn_commit(spawn_ticket t, void (*run)(void*)) noexcept;
 WEFT_API void spawn_cancel(spawn_ticket t) noexcept;
 [[noreturn]] WEFT_API void go_of_nil() noexcept;
 
+// Blocks for what goroutines and their starters share; from any thread, to any thread.
+inline constexpr std::size_t block_size = 64;
+WEFT_API void* block_alloc();
+WEFT_API void block_free(void* p) noexcept;
+
 // f(a...) with everything decay-copied. The arguments are moved into the call, as std::thread does.
 template <class F, class... A>
 struct closure {
@@ -70,7 +75,10 @@ bool is_nil(const F& f) {
   }
 }
 
-// Builds a C in the new goroutine and starts it. What is too big for a stack goes to the heap.
+// Builds a C in the new goroutine and starts it: in its descriptor if it is small, else on its
+// stack, and what is too big for that on the heap. In the last two cases the runtime or we hand a
+// pointer to run.
+inline constexpr std::size_t largest_in_line = 40;
 inline constexpr std::size_t largest_on_stack = 16 * 1024;
 
 template <class C>
@@ -80,6 +88,10 @@ void run_closure(void* p) {
     ~guard() { std::destroy_at(c); }
   } g{static_cast<C*>(p)};
   (*g.c)();
+}
+template <class C>
+void run_on_stack(void* p) {
+  run_closure<C>(*static_cast<void**>(p));
 }
 template <class C>
 void run_boxed(void* p) {
@@ -101,7 +113,11 @@ void spawn_with(Begin begin, A&&... a) {
         throw;
       }
     }
-    spawn_commit(t, &run_closure<C>);
+    if constexpr (sizeof(C) <= largest_in_line && alignof(C) <= alignof(std::max_align_t)) {
+      spawn_commit(t, &run_closure<C>);
+    } else {
+      spawn_commit(t, &run_on_stack<C>);
+    }
   } else {
     auto c = std::make_unique<C>(std::forward<A>(a)...);
     const spawn_ticket t = begin(sizeof(C*), alignof(C*));

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // core/g_pool.h: dead goroutines go in and come out last in, first out, in batches over block
-// borders; the bottom is another end.
+// borders.
 #include "core/g_pool.h"
 
 #include <algorithm>
 #include <cstdint>
-#include <deque>
 #include <gtest/gtest.h>
 #include <memory>
 #include <set>
@@ -21,7 +20,7 @@ namespace {
 constexpr std::uint32_t block = g_pool::block_size;
 
 // The pool never looks at its goroutines, so numbers stand for them.
-free_g fake(std::uint64_t i) { return {reinterpret_cast<G*>((i + 1) * 64), i}; }
+G* fake(std::uint64_t i) { return reinterpret_cast<G*>((i + 1) * 64); }
 
 // A pool with a deque beside it that says what should be in it, bottom first.
 class known_pool {
@@ -29,50 +28,31 @@ class known_pool {
   void push(std::uint32_t n) {
     const auto fs = make(n);
     p_->push(fs.data(), n);
-    for (const auto& f : fs) model_.push_back(f.top);
-    check();
-  }
-  void push_bottom(std::uint32_t n) {
-    const auto fs = make(n);
-    p_->push_bottom(fs.data(), n);
-    model_.insert(model_.begin(), n, 0);
-    for (std::uint32_t i = 0; i < n; ++i) model_[i] = fs[i].top;
+    model_.insert(model_.end(), fs.begin(), fs.end());
     check();
   }
   void pop(std::uint32_t n) {
-    std::vector<free_g> out(n + 1, fake(~std::uint64_t{0} / 128));
+    std::vector<G*> out(n + 1, nullptr);
     const std::uint32_t got = p_->pop(out.data(), n);
     ASSERT_EQ(got, std::min<std::size_t>(n, model_.size()));
     for (std::uint32_t i = 0; i < got; ++i) {
-      ASSERT_EQ(out[i].top, model_.back());
-      ASSERT_EQ(out[i].g, fake(model_.back()).g);
+      ASSERT_EQ(out[i], model_.back());
       model_.pop_back();
-    }
-    check();
-  }
-  void pop_bottom() {  // how many is the pool's affair, which ones is not
-    free_g out[block];
-    const std::uint32_t got = p_->pop_bottom(out);
-    ASSERT_LE(got, block);
-    ASSERT_EQ(got == 0, model_.empty());
-    for (std::uint32_t i = 0; i < got; ++i) {
-      ASSERT_EQ(out[i].top, model_.front());
-      model_.pop_front();
     }
     check();
   }
   std::size_t size() const { return model_.size(); }
 
  private:
-  std::vector<free_g> make(std::uint32_t n) {
-    std::vector<free_g> fs;
+  std::vector<G*> make(std::uint32_t n) {
+    std::vector<G*> fs;
     for (std::uint32_t i = 0; i < n; ++i) fs.push_back(fake(next_++));
     return fs;
   }
   void check() { ASSERT_EQ(p_->size_hint(), model_.size()); }
 
   std::unique_ptr<g_pool> p_ = std::make_unique<g_pool>();
-  std::deque<std::uint64_t> model_;
+  std::vector<G*> model_;
   std::uint64_t next_ = 0;
 };
 
@@ -80,7 +60,6 @@ TEST(GPool, EmptyGivesNothing) {
   known_pool p;
   p.pop(0);
   p.pop(5);
-  p.pop_bottom();
   p.push(0);
   p.pop(1);
 }
@@ -99,36 +78,14 @@ TEST(GPool, LastInFirstOutOverBlockBorders) {
   }
 }
 
-TEST(GPool, TheBottomIsTheOtherEnd) {
-  known_pool p;
-  p.push_bottom(3);
-  p.push(block + 5);
-  p.push_bottom(block);
-  p.pop(2);
-  while (p.size() > 0) p.pop_bottom();
-  p.push(2);
-  p.push_bottom(1);
-  p.pop(10);
-}
-
 TEST(GPool, RandomOrder) {
   known_pool p;
   random r(11);
   for (int i = 0; i < 5000; ++i) {
-    switch (r.below(5)) {
-      case 0:
-      case 1:
-        p.push(r.below(150));
-        break;
-      case 2:
-        p.push_bottom(1 + r.below(block));
-        break;
-      case 3:
-        p.pop(r.below(200));
-        break;
-      case 4:
-        p.pop_bottom();
-        break;
+    if (r.below(2) == 0) {
+      p.push(r.below(150));
+    } else {
+      p.pop(r.below(150));
     }
   }
 }
@@ -137,9 +94,7 @@ TEST(GPool, CacheIsLastInFirstOut) {
   const auto gs = std::make_unique<G[]>(g_cache::capacity);
   g_cache c;
   for (std::uint32_t i = 0; i < g_cache::capacity; ++i) {
-    gs[i].top = 4096 * (i + 1);
     c.push(&gs[i]);
-    EXPECT_EQ(c.cells[i].top, gs[i].top);
   }
   for (std::uint32_t i = g_cache::capacity; i-- > 0;) EXPECT_EQ(c.pop(), &gs[i]);
   EXPECT_EQ(c.n, 0U);
@@ -152,7 +107,7 @@ TEST(GPool, ManyThreadsLoseNothing) {
   std::vector<std::thread> ts;
   for (int t = 0; t < threads; ++t) {
     ts.emplace_back([&, t] {
-      std::vector<free_g> mine;
+      std::vector<G*> mine;
       for (std::uint64_t i = 0; i < each; ++i)
         mine.push_back(fake(static_cast<std::uint64_t>(t) * each + i));
       random r(static_cast<std::uint64_t>(t));
@@ -160,12 +115,11 @@ TEST(GPool, ManyThreadsLoseNothing) {
         const std::uint32_t n = r.below(block);
         if (r.below(2) == 0) {
           const auto k = static_cast<std::uint32_t>(std::min<std::size_t>(n, mine.size()));
-          (r.below(4) == 0 && k > 0) ? pool->push_bottom(mine.data() + mine.size() - k, k)
-                                     : pool->push(mine.data() + mine.size() - k, k);
-          mine.resize(mine.size() - k, fake(0));
+          pool->push(mine.data() + mine.size() - k, k);
+          mine.resize(mine.size() - k);
         } else {
-          free_g out[block];
-          const std::uint32_t got = r.below(4) == 0 ? pool->pop_bottom(out) : pool->pop(out, n);
+          G* out[block];
+          const std::uint32_t got = pool->pop(out, n);
           mine.insert(mine.end(), out, out + got);
         }
       }
@@ -173,11 +127,11 @@ TEST(GPool, ManyThreadsLoseNothing) {
     });
   }
   for (auto& t : ts) t.join();
-  std::vector<free_g> all(threads * each + 1, fake(0));
+  std::vector<G*> all(threads * each + 1);
   ASSERT_EQ(pool->size_hint(), threads * each);
   ASSERT_EQ(pool->pop(all.data(), static_cast<std::uint32_t>(all.size())), threads * each);
-  std::set<std::uint64_t> different;
-  for (std::uint64_t i = 0; i < threads * each; ++i) different.insert(all[i].top);
+  std::set<G*> different;
+  for (std::uint64_t i = 0; i < threads * each; ++i) different.insert(all[i]);
   EXPECT_EQ(different.size(), threads * each);
 }
 

@@ -105,10 +105,10 @@ TEST(Status, TryStatusChangesOnlyWhatItExpects) {
 
 TEST(Status, ScanBitFreezesTheStatusAndStateSeesThroughIt) {  // G6
   const auto g = std::make_unique<G>();
-  g->status.store(static_cast<std::uint32_t>(waiting) | scan_bit);
+  g->status.store(static_cast<std::uint16_t>(static_cast<int>(waiting) | scan_bit));
   EXPECT_EQ(g->state(), waiting);
   EXPECT_FALSE(g->try_status(waiting, runnable));
-  g->status.fetch_and(~scan_bit);
+  g->status.fetch_and(static_cast<std::uint16_t>(~scan_bit));
   EXPECT_TRUE(g->try_status(waiting, runnable));
 }
 

@@ -80,15 +80,16 @@ TEST(Audit, SoundWorldHasNothingBroken) {
 
 TEST(Audit, NamesBrokenGoroutineRules) {
   in_a_world([](G* g, M* m, P* p) {
-    expect_named("G1", change(g->status, std::uint32_t{77}));
+    expect_named("G1", change(g->status, std::uint16_t{77}));
     expect_named("G2", change(g->m, m));
     expect_named("G2", change(m->curg->m, static_cast<M*>(nullptr)));
     expect_named("G3", change(p->rq.runnext, static_cast<G*>(nullptr)));
-    expect_named("G3", change(g->status, static_cast<std::uint32_t>(g_status::runnable)));
+    expect_named("G3", change(g->status, static_cast<std::uint16_t>(g_status::runnable)));
     expect_named("G4", change(g->waiting_on, static_cast<const void*>(nullptr)));
     expect_named("G5", {[] { sched.free_gs.lock.lock(); }, [] { sched.free_gs.lock.unlock(); }},
                  audit_phase::locks);
-    expect_named("G6", change(g->status, static_cast<std::uint32_t>(g_status::waiting) | scan_bit));
+    expect_named("G6", change(g->status, static_cast<std::uint16_t>(
+                                             static_cast<int>(g_status::waiting) | scan_bit)));
   });
 }
 
@@ -100,8 +101,8 @@ TEST(Audit, NamesBrokenThreadRules) {
     expect_named("M1", change(sched.nmidle, sched.nmidle + 1), audit_phase::idle_lists);
     expect_named("M2", change(other->spinning, true));
     expect_named("M3", change(m->spinning, true));
-    expect_named("M4", {[g] { g->status.store(static_cast<std::uint32_t>(g_status::syscall)); },
-                        [g] { g->status.store(static_cast<std::uint32_t>(g_status::waiting)); }});
+    expect_named("M4", {[g] { g->status.store(static_cast<std::uint16_t>(g_status::syscall)); },
+                        [g] { g->status.store(static_cast<std::uint16_t>(g_status::waiting)); }});
     expect_named("M5", change(m->in_foreign, true));
     expect_named("M6", change(g->locked_m, m));
     expect_named("M6", change(m->locked_g, g));

@@ -163,6 +163,20 @@ TEST_F(Go, CallsMembers) {
   });
 }
 
+void add_to(std::atomic<int>* sum, int n) { sum->fetch_add(n); }
+
+TEST_F(Go, TakesAPlainFunction) {  // no warning either: it has an address that is never null
+  run_on(1, [] {
+    std::atomic<int> sum{0};
+    scope s;
+    s.go(add_to, &sum, 1);
+    s.go(&add_to, &sum, 2);
+    weft::go(add_to, &sum, 4);
+    s.wait();
+    while (sum.load() != 7) yield();
+  });
+}
+
 TEST_F(Go, CallsFunctionsAndFunctionObjects) {
   run_on(2, [] {
     static event plain;
@@ -419,6 +433,97 @@ TEST_F(Go, TheFloatingPointEnvironmentBelongsToTheGoroutine) {
 std::string own_name() {
   const rt::G* g = rt::current_g();
   return g->named ? g->name : "";
+}
+
+// -- a stack is bound at the first switch, not at the spawn
+
+TEST_F(Go, ABurstNeedsNoStacksUntilItRuns) {
+  run_on(1, [] {
+    constexpr int n = 20'000;
+    std::atomic<int> ran{0};
+    const auto before = debug::runtime_stats().stacks;
+    scope s;
+    for (int i = 0; i < n; ++i) s.go([&ran] { ran.fetch_add(1, std::memory_order_relaxed); });
+    EXPECT_EQ(ran.load(), 0);
+    s.wait();
+    EXPECT_EQ(ran.load(), n);
+    EXPECT_LT(debug::runtime_stats().stacks, before + 100);
+  });
+}
+
+TEST_F(Go, NothingIsInheritedFromWhoeverUsedTheStackBefore) {
+  run_on_each([] {
+    constexpr int n = 400;
+    std::atomic<int> wrong{0};
+    scope s;
+    for (int i = 0; i < n; ++i) {
+      if (i % 2 == 0) {
+        s.go([] {
+          static local<int> mine([] { return 1; });
+          *mine = 2;
+          errno = EDOM;
+          std::fesetround(FE_UPWARD);
+          try {
+            throw 1;
+          } catch (int) {
+          }
+        });
+      } else {
+        s.go([&wrong] {
+          if (errno != 0 || std::fegetround() != FE_TONEAREST) ++wrong;
+          if (std::uncaught_exceptions() != 0 || std::current_exception() != nullptr) ++wrong;
+        });
+      }
+    }
+    s.wait();
+    EXPECT_EQ(wrong.load(), 0);
+  });
+}
+
+TEST_F(Go, ClosuresOfTheSizeThatJustFitsAndOneMore) {
+  run_on_each([] {
+    std::atomic<int> sum{0};
+    scope s;
+    const auto of_size = [&]<std::size_t size>(std::integral_constant<std::size_t, size>) {
+      std::array<unsigned char, size> bytes;
+      bytes.fill(static_cast<unsigned char>(size));
+      s.go([bytes, &sum] {
+        int n = 0;
+        for (unsigned char b : bytes) n += b == size;
+        sum += n == size;
+      });
+    };
+    of_size(std::integral_constant<std::size_t, 8>{});
+    of_size(std::integral_constant<std::size_t, 24>{});
+    of_size(std::integral_constant<std::size_t, 25>{});
+    of_size(std::integral_constant<std::size_t, 32>{});
+    of_size(std::integral_constant<std::size_t, 33>{});
+    of_size(std::integral_constant<std::size_t, 40>{});
+    of_size(std::integral_constant<std::size_t, 48>{});
+    s.wait();
+    EXPECT_EQ(sum.load(), 7);
+  });
+}
+
+TEST_F(Go, GoexitAndExceptionsOnStacksThatWereTakenOver) {
+  run_on_each([] {
+    std::atomic<int> destroyed{0}, after{0};
+    scope s;
+    for (int i = 0; i < 300; ++i) {
+      s.go([&destroyed, &after, i] {
+        struct counts {
+          std::atomic<int>& n;
+          ~counts() { ++n; }
+        } c{destroyed};
+        if (i % 3 == 0) weft::goexit();
+        if (i % 3 == 1) weft::yield();
+        ++after;
+      });
+    }
+    s.wait();
+    EXPECT_EQ(destroyed.load(), 300);
+    EXPECT_EQ(after.load(), 200);
+  });
 }
 
 TEST_F(Go, NameIsCopiedAndCutOff) {
