@@ -40,6 +40,15 @@ ROWS = [
     Row("parked_bytes", "parked goroutines: memory each", (200_000, M), "B", workload="parked", metric="parked_bytes", best_other=2690),
     Row("parked_spawn", "parked goroutines: start each", (200_000, M), workload="parked", metric="parked_spawn", best_other=199),
     Row("parked_wake", "parked goroutines: wake each", (200_000, M), workload="parked", metric="parked_wake", best_other=86),
+    Row("chan_pingpong", "unbuffered round trip", (500_000, 2 * M), bar=0.30, best_other=178),
+    Row("chan_buffered", "buffered 128, 1 to 1", (2 * M, 10 * M), bar=0.5, best_other=21),
+    Row("chan_buffered_4x4", "buffered 128, 4 to 4", (2 * M, 10 * M), bar=0.7),
+    Row("chan_unbuffered_4x4", "unbuffered, 4 to 4", (M, 4 * M), bar=0.5),
+    Row("select4", "select over 4 channels", (500_000, 2 * M), bar=0.5),
+    Row("select_default", "select with default, not ready", (10 * M, 50 * M), bar=1.0),
+    Row("close_wakes", "close wakes 1 M receivers, each", (200_000, M), bar=0.5, best_other=86),
+    Row("skynet", "skynet, a million leaves", (M, M), "ms", bar=0.4, best_other=283),
+    Row("sieve", "prime sieve of 2500", (2500, 2500), "ms", bar=0.4),
     # n is milliseconds. 2 ms of CPU in 10 s is the limit.
     Row("idle1000", "1000 parked goroutines: CPU used", (2_000, 10_000), "us/s", limit=200, best_other=30),
 ]

@@ -77,15 +77,13 @@ class task_state_base {
     return size <= block_size ? block_alloc() : ::operator new(size);
   }
   static void operator delete(void* p, std::size_t size) noexcept {
-    size <= block_size ? block_free(p) : ::operator delete(p, size);
+    size <= block_size ? block_free(p) : ::operator delete(p);
   }
   // Over-aligned results.
   static void* operator new(std::size_t size, std::align_val_t a) {
     return ::operator new(size, a);
   }
-  static void operator delete(void* p, std::size_t size, std::align_val_t a) noexcept {
-    ::operator delete(p, size, a);
-  }
+  static void operator delete(void* p, std::align_val_t a) noexcept { ::operator delete(p, a); }
   event done;
 
  private:

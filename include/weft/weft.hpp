@@ -2,6 +2,8 @@
 // All of weft.
 #pragma once
 
+#include <weft/chan.hpp>
 #include <weft/debug.hpp>
 #include <weft/go.hpp>
 #include <weft/run.hpp>
+#include <weft/select.hpp>

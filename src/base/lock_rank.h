@@ -14,6 +14,7 @@ enum class lock_rank : std::uint8_t {
   world,       // who may stop the world
   wait_queue,  // a primitive's list of waiters (event, later channels and sync objects)
   timer,       // a P's timers
+  waiters,     // a sync object's waiters; taken by timers that fire
   sched,       // global queue, idle lists, P table
   maker,       // requests to the thread-maker
   free_list,   // free goroutines, global

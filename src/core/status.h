@@ -111,6 +111,19 @@ enum class wait_reason : std::uint8_t {
   scope_wait,
   world,
   internal,
+  chan_receive,
+  chan_send,
+  chan_receive_nil,
+  chan_send_nil,
+  select,
+  select_no_cases,
+  sleep,
+  sync_mutex_lock,
+  sync_rwmutex_rlock,
+  sync_rwmutex_lock,
+  sync_cond_wait,
+  sync_wait_group_wait,
+  semacquire,
 };
 
 constexpr std::string_view to_string(wait_reason r) noexcept {
@@ -125,6 +138,32 @@ constexpr std::string_view to_string(wait_reason r) noexcept {
     case world:
       return "stopping the world";
     case internal:
+      return "semacquire";
+    case chan_receive:
+      return "chan receive";
+    case chan_send:
+      return "chan send";
+    case chan_receive_nil:
+      return "chan receive (nil chan)";
+    case chan_send_nil:
+      return "chan send (nil chan)";
+    case select:
+      return "select";
+    case select_no_cases:
+      return "select (no cases)";
+    case sleep:
+      return "sleep";
+    case sync_mutex_lock:
+      return "sync.Mutex.Lock";
+    case sync_rwmutex_rlock:
+      return "sync.RWMutex.RLock";
+    case sync_rwmutex_lock:
+      return "sync.RWMutex.Lock";
+    case sync_cond_wait:
+      return "sync.Cond.Wait";
+    case sync_wait_group_wait:
+      return "sync.WaitGroup.Wait";
+    case semacquire:
       return "semacquire";
   }
   return "???";

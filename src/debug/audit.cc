@@ -225,7 +225,6 @@ void auditor::lock_is_free(mutex& m, const char* name) noexcept {
 
 void auditor::locks() noexcept {
   lock_is_free(sched.free_gs.lock, "free list");
-  lock_is_free(sched.free_blocks.lock, "free blocks");
   lock_is_free(sched.g_lock, "goroutine table");
 }
 

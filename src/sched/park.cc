@@ -76,8 +76,6 @@ void park(park_commit commit, void* arg, wait_reason why) {
   G* g = m->curg;
   WEFT_DEBUG_ASSERT(g != nullptr &&
                     ranks_held() <= 1);  // keeps G5: at most the lock that commit releases
-  if (g->exiting != exit_state::none) [[unlikely]]
-    resume_goexit(g);
   g->reason = why;
   g->waiting_on = arg != nullptr ? arg : g;
   bump(m->p->count.parks);
@@ -130,6 +128,7 @@ void preempt_slow() {
   G* g = m->curg;
   if (g->exiting != exit_state::none) [[unlikely]]
     resume_goexit(g);
+  if (m->p->preempt.load(memory_order_relaxed) == 0) return;
   bump(m->p->count.preemptions);
   yield_g();
 }

@@ -27,12 +27,13 @@ void ready(G* g) noexcept;
 
 // Gives way: everybody else who is runnable has a turn first.
 void yield_g();
-// In every call that may park but need not this time: honours the end of the slice and
-// stop-the-world.
+// First thing in every call that may park: honours the end of the slice and stop-the-world, and
+// goes on with a goexit that was put off. Before any lock is taken or record queued: it may unwind.
 void preempt_slow();
 inline void maybe_preempt() {
   M* m = current_m();
-  if (m != nullptr && m->curg != nullptr && m->p->preempt.load(memory_order_relaxed) != 0)
+  if (m == nullptr || m->curg == nullptr) return;
+  if (m->p->preempt.load(memory_order_relaxed) != 0 || m->curg->exiting != exit_state::none)
       [[unlikely]]
     preempt_slow();
 }

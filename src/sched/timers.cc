@@ -13,6 +13,8 @@
 // Runs on goroutine stacks (arm, disarm), g0 (run_timers). Lock: the heap's own, rank timer.
 #include "sched/timers.h"
 
+#include "sched/park.h"
+
 namespace weft::rt {
 
 void arm(timer* t, std::int64_t when) noexcept {
@@ -36,6 +38,36 @@ bool disarm(timer* t) noexcept {
   }
   h.lock.unlock();
   return pending;
+}
+
+namespace {
+
+struct sleeper : timer {
+  G* g = nullptr;
+  std::int64_t until = never;
+};
+
+}  // namespace
+
+// The commit arms: the goroutine is saved by then, and fires under the lock that arm takes.
+void sleep_until(std::int64_t deadline, wait_reason why) {
+  M* m = current_m();
+  if (m == nullptr || m->curg == nullptr) {
+    note never_woken;
+    while (never_woken.sleep_until(deadline == never ? -1 : deadline)) {
+    }
+    return;
+  }
+  sleeper s;
+  s.g = m->curg;
+  s.until = deadline;
+  s.fire = [](timer* t) noexcept { ready(static_cast<sleeper*>(t)->g); };
+  park(
+      [](void*, void* arg) {
+        auto* self = static_cast<sleeper*>(arg);
+        if (self->until != never) arm(self, self->until);
+      },
+      &s, why);
 }
 
 bool run_timers(P* p, std::int64_t now) noexcept {

@@ -13,6 +13,9 @@ namespace weft::rt {
 void arm(timer* t, std::int64_t when) noexcept;  // on a goroutine; t is not armed
 bool disarm(timer* t) noexcept;                  // true: it had not fired
 
+// Parks until then (never: for ever); a plain thread sleeps.
+void sleep_until(std::int64_t deadline, wait_reason why);
+
 // -- for the scheduler
 bool run_timers(
     P* p,

@@ -5,8 +5,9 @@
 #include "core/g.h"
 
 // On functions with a `catch (const abi::__forced_unwind&)`: a foreign exception has no object, so
-// the handler's reference is null, which UBSan takes for a mistake.
-#define WEFT_CATCHES_FORCED_UNWIND __attribute__((no_sanitize("null")))
+// the handler's reference is null, which UBSan takes for a mistake. noinline: GCC forgets the
+// attribute when it inlines.
+#define WEFT_CATCHES_FORCED_UNWIND __attribute__((no_sanitize("null"), noinline))
 
 namespace weft::rt {
 

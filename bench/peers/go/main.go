@@ -12,14 +12,23 @@ import (
 )
 
 var workloads = map[string]func(name string, n int){
-	"yield1":      nsPerOp(yields(1)),
-	"yield2":      nsPerOp(yields(2)),
-	"yield100":    nsPerOp(yields(100)),
-	"yield10000":  nsPerOp(yields(10_000)),
-	"spawn_join":  nsPerOp(spawnJoin),
-	"spawn_batch": nsPerOp(spawnBatch),
-	"parked":      parked,
-	"idle1000":    idle,
+	"yield1":              nsPerOp(yields(1)),
+	"yield2":              nsPerOp(yields(2)),
+	"yield100":            nsPerOp(yields(100)),
+	"yield10000":          nsPerOp(yields(10_000)),
+	"spawn_join":          nsPerOp(spawnJoin),
+	"spawn_batch":         nsPerOp(spawnBatch),
+	"parked":              parked,
+	"chan_pingpong":       nsPerOp(pingPong),
+	"chan_buffered":       nsPerOp(through(1, 128)),
+	"chan_buffered_4x4":   nsPerOp(through(4, 128)),
+	"chan_unbuffered_4x4": nsPerOp(through(4, 0)),
+	"select4":             nsPerOp(select4),
+	"select_default":      nsPerOp(selectDefault),
+	"close_wakes":         closeWakes,
+	"skynet":              skynet,
+	"sieve":               sieve,
+	"idle1000":            idle,
 }
 
 func report(metric string, value float64, unit string) {

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// The type-erased half of channels and select: buffer, queues, waiting. Values pass through a few
+// function pointers a type, so the code that parks is compiled once.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include <weft/detail/spawn.hpp>
+
+namespace weft::detail {
+
+struct nothing {};  // the element of chan<void>
+
+struct elem_ops {
+  std::size_t size, align;
+  bool nothrow;                        // neither move below nor a sink's put throws
+  void (*move)(void* to, void* from);  // constructs *to from *from; null: copy `size` bytes
+  void (*destroy)(void*) noexcept;     // null: nothing to do
+};
+
+template <class T>
+inline constexpr elem_ops ops_of{
+    std::is_same_v<T, nothing> ? 0 : sizeof(T), alignof(T),
+    std::is_nothrow_move_constructible_v<T>&& std::is_nothrow_move_assignable_v<T>,
+    std::is_trivially_copyable_v<T>
+        ? nullptr
+        : +[](void* to, void* from) { ::new (to) T(std::move(*static_cast<T*>(from))); },
+    std::is_trivially_destructible_v<T> ? nullptr
+                                        : +[](void* p) noexcept { static_cast<T*>(p)->~T(); }};
+
+// Where a received value goes. The value is moved once, straight to its place: if that move throws
+// it is still where it was.
+struct sink {
+  void* to = nullptr;
+  void (*put)(void* to, void* from) = nullptr;  // null: copy the element's bytes
+};
+template <class T>
+sink into(std::optional<T>& out) noexcept {
+  return {&out, [](void* to, void* from) {
+            static_cast<std::optional<T>*>(to)->emplace(std::move(*static_cast<T*>(from)));
+          }};
+}
+template <class T>
+sink into(T& out) noexcept {
+  if constexpr (std::is_trivially_copyable_v<T>) {
+    return {std::addressof(out), nullptr};
+  } else {
+    return {std::addressof(out),
+            [](void* to, void* from) { *static_cast<T*>(to) = std::move(*static_cast<T*>(from)); }};
+  }
+}
+
+enum class op_result : std::uint8_t { ok, would_block, closed, timeout };
+
+struct chan_wait;
+
+// First in, first out; under the channel's lock. `first` is read outside it as a hint.
+struct wait_queue {
+  std::atomic<chan_wait*> first{nullptr};
+  chan_wait* last = nullptr;
+};
+
+class chan_core {
+ public:
+  // Throws std::length_error "makechan: size out of range", std::bad_alloc.
+  WEFT_API static chan_core* make(std::size_t capacity, const elem_ops& ops);
+  void retain() noexcept { refs_.fetch_add(1, std::memory_order_relaxed); }
+  void release() noexcept {
+    // With the others' release: what they did with the channel happened before its end.
+    if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy();
+  }
+
+  // A deadline is nanoseconds of the steady clock, or:
+  static constexpr std::int64_t forever = INT64_MAX;
+  // *value is moved from only if the result is ok. What a move throws leaves the call, and the
+  // value is then where it was.
+  WEFT_API op_result send(void* value);
+  WEFT_API op_result send_until(void* value, std::int64_t deadline);
+  op_result try_send(void* value) {
+    return looks_full() ? op_result::would_block : try_send_slow(value);
+  }
+  WEFT_API op_result recv(sink to);
+  WEFT_API op_result recv_until(sink to, std::int64_t deadline);
+  op_result try_recv(sink to) { return looks_empty() ? op_result::would_block : try_recv_slow(to); }
+  WEFT_API bool close();  // false: it was closed already
+
+  // What a try_ would find, without the lock: true is the truth of some moment in the call. Closed
+  // is read after 'nothing there': a channel that is not closed then was open when there was
+  // nothing.
+  bool looks_empty() const noexcept {
+    return (capacity_ == 0 ? senders_.first.load(std::memory_order_acquire) == nullptr
+                           : count_.load(std::memory_order_acquire) == 0) &&
+           !closed_.load(std::memory_order_acquire);
+  }
+  bool looks_full() const noexcept {
+    if (closed_.load(std::memory_order_acquire)) return false;
+    return capacity_ == 0 ? receivers_.first.load(std::memory_order_acquire) == nullptr
+                          : count_.load(std::memory_order_acquire) >= capacity_;
+  }
+
+  std::size_t len() const noexcept {
+    const std::size_t n = count_.load(std::memory_order_relaxed);
+    return n < capacity_ ? n : capacity_;  // for a moment it may hold one more, see chan.cc
+  }
+  std::size_t cap() const noexcept { return capacity_; }
+  bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
+
+ private:
+  friend struct selection;
+  struct op;
+  chan_core(std::size_t capacity, const elem_ops& ops) noexcept : ops_(&ops), capacity_(capacity) {}
+  WEFT_API void destroy() noexcept;
+  WEFT_API op_result try_send_slow(void* value);
+  WEFT_API op_result try_recv_slow(sink to);
+
+  void lock() noexcept {
+    std::uint32_t free = 0;
+    // Acquire: with unlock's release.
+    if (!lock_.compare_exchange_strong(free, 1, std::memory_order_acquire,
+                                       std::memory_order_relaxed))
+      lock_slow();
+  }
+  void unlock() noexcept {
+    // No read-modify-write; see lock_slow for the one who comes between the two.
+    const std::uint32_t was = lock_.load(std::memory_order_relaxed);
+    lock_.store(0, std::memory_order_release);  // with lock's acquire
+    if (was == contended) [[unlikely]]
+      unlock_slow(&lock_);
+  }
+  void lock_slow() noexcept;
+  static void unlock_slow(std::atomic<std::uint32_t>* word) noexcept;
+
+  void* cell(std::size_t i) noexcept {
+    return reinterpret_cast<std::byte*>(this) + buffer_at_ +
+           (i < cells_ ? i : i - cells_) * ops_->size;
+  }
+  void move(void* to, void* from) const;
+  void give(sink to, void* from) const;
+  void push(void* value);
+  void pop(sink to);
+  // Under the lock. would_block: must wait. *woken: whom to wake after the unlock.
+  op_result send_now(void* value, chan_wait** woken);
+  op_result recv_now(sink to, chan_wait** woken);
+  static void enqueue(wait_queue& q, chan_wait* w) noexcept;
+  static void dequeue(wait_queue& q, chan_wait* w) noexcept;
+  chan_wait* claim_first(wait_queue& q) noexcept;
+
+  static constexpr std::uint32_t contended = 2;
+  std::atomic<std::uint32_t> lock_{0};  // 0 free, 1 held, 2 held and somebody sleeps
+  std::atomic<bool> closed_{false};     // written under the lock
+  const elem_ops* ops_;
+  std::size_t capacity_;
+  std::size_t cells_ = 0;              // one more than the capacity if a move may throw
+  std::size_t buffer_at_ = 0;          // from `this`
+  std::size_t head_ = 0;               // the oldest
+  std::atomic<std::size_t> count_{0};  // written under the lock
+  wait_queue receivers_, senders_;
+  std::atomic<std::uint64_t> refs_{1};
+};
+
+// A counted handle.
+class chan_ref {
+ public:
+  constexpr chan_ref() noexcept = default;
+  explicit chan_ref(chan_core* adopted) noexcept : c_(adopted) {}
+  chan_ref(const chan_ref& o) noexcept : c_(o.c_) {
+    if (c_ != nullptr) c_->retain();
+  }
+  chan_ref(chan_ref&& o) noexcept : c_(std::exchange(o.c_, nullptr)) {}
+  chan_ref& operator=(chan_ref o) noexcept {
+    std::swap(c_, o.c_);
+    return *this;
+  }
+  ~chan_ref() {
+    if (c_ != nullptr) c_->release();
+  }
+  chan_core* get() const noexcept { return c_; }
+  chan_core* operator->() const noexcept { return c_; }
+
+ private:
+  chan_core* c_ = nullptr;
+};
+
+// One case of a select.
+struct select_case {
+  chan_core* c = nullptr;  // null: never ready
+  void* value = nullptr;   // of a send: moved from if it fires
+  sink to;                 // of a receive
+  bool is_send = false;
+};
+
+struct select_result {
+  int index;         // -1: the deadline came first, or nothing was ready and it must not block
+  op_result result;  // ok, closed; timeout, would_block
+};
+WEFT_API select_result select_cases(const select_case* cases, std::size_t n, std::int64_t deadline,
+                                    bool may_block);
+// For the plain forms on a nil channel and a select without cases.
+enum class blocked_on : std::uint8_t { nil_receive, nil_send, no_cases };
+[[noreturn]] WEFT_API void block_for_ever(blocked_on what);
+WEFT_API void block_until(blocked_on what, std::int64_t deadline);
+
+[[noreturn]] WEFT_API void throw_send_on_closed();
+[[noreturn]] WEFT_API void throw_close_of_closed();
+[[noreturn]] WEFT_API void throw_close_of_nil();
+[[noreturn]] WEFT_API void throw_bad_size();
+
+}  // namespace weft::detail

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+// Channels.
+//
+// A channel is a lock, a ring of cells and two queues of waiters. A sender that finds a receiver
+// waiting moves its value straight into the receiver's place, and the other way round; only when
+// nobody waits does a value go through the ring. So at most one queue is in use (but for a select
+// that stands in both), and the ring is full while senders wait and empty while receivers do.
+//
+// Waiters are records on the stacks of those who wait (wait.h): nothing is allocated. One that can
+// be woken by several parties shares a claim between its records. Queues are doubly linked, so that
+// leaving one is O(1).
+//
+// Moves that throw. A move is made before anything is changed, so an exception leaves everything as
+// it was: the waiter stays in its queue and its claim is given back, the value stays where it was.
+// The one place with two moves is a receive from a full ring while a sender waits: first the
+// sender's value goes into a spare cell behind the ring, then the oldest goes out; if the second
+// move throws, the sender is done and the ring holds one more than its capacity until the next
+// receive.
+//
+// Waiting: the commit of park unlocks, on the arriving stack. A deadline is armed there too, before
+// the unlock: nobody can fire it before the goroutine is completely parked, and nobody can wake the
+// goroutine before it is armed. The alarm takes the claim and no lock, so the order of the
+// channel's lock and the timers' is always this one.
+//
+// The lock is held for tens of nanoseconds (and a user's move). It is a word that is spun on and
+// then slept on; its unlock is a plain store (lock_slow says why that is enough).
+//
+// Runs on the caller's stack; commits on the arriving one. Only make() allocates.
+#include <cstring>
+#include <stdexcept>
+
+#include "chan/wait.h"
+#include "os/clock.h"
+#include "os/futex.h"
+#include "weft/chan.hpp"
+
+namespace weft::detail {
+
+using rt::wait_reason;
+using rt::waiter;
+
+// -- the lock
+
+// unlock() reads the word and then stores 0. If it is interrupted in between and somebody marks the
+// word and falls asleep meanwhile, the mark is lost and nobody wakes him. So nobody sleeps for
+// longer than this.
+constexpr std::int64_t longest_sleep_ns = 1'000'000;
+
+void chan_core::lock_slow() noexcept {
+  for (int i = 0; i < 200; ++i) {
+    std::uint32_t w = lock_.load(std::memory_order_relaxed);
+    if (w == contended) break;
+    if (w == 0 &&
+        lock_.compare_exchange_weak(w, 1, std::memory_order_acquire, std::memory_order_relaxed))
+      return;
+    rt::cpu_relax();
+  }
+  while (lock_.exchange(contended, std::memory_order_acquire) != 0)
+    rt::futex_wait(lock_, contended, rt::nanotime() + longest_sleep_ns);
+}
+
+// The channel may be gone: only its address is used.
+void chan_core::unlock_slow(std::atomic<std::uint32_t>* word) noexcept { rt::futex_wake(*word, 1); }
+
+// -- life
+
+chan_core* chan_core::make(std::size_t capacity, const elem_ops& ops) {
+  const std::size_t spare = ops.nothrow || capacity == 0 ? 0 : 1;
+  const std::size_t align = ops.align > alignof(chan_core) ? ops.align : alignof(chan_core);
+  const std::size_t at = (sizeof(chan_core) + align - 1) / align * align;
+  constexpr std::size_t most = std::size_t{1} << 47;  // what an address space has
+  if (ops.size != 0 && capacity > (most - at) / ops.size - spare) throw_bad_size();
+  void* memory = ::operator new (at + (capacity + spare) * ops.size, std::align_val_t{align});
+  auto* c = ::new (memory) chan_core(capacity, ops);
+  c->cells_ = capacity + spare;
+  c->buffer_at_ = at;
+  return c;
+}
+
+void chan_core::destroy() noexcept {
+  if (ops_->destroy != nullptr) {
+    for (std::size_t n = count_.load(std::memory_order_relaxed), i = 0; i < n; ++i)
+      ops_->destroy(cell(head_ + i));
+  }
+  const std::size_t align = ops_->align > alignof(chan_core) ? ops_->align : alignof(chan_core);
+  this->~chan_core();
+  ::operator delete (this, std::align_val_t{align});
+}
+
+// -- the ring
+
+void chan_core::move(void* to, void* from) const {
+  if (ops_->move != nullptr) {
+    ops_->move(to, from);
+  } else if (ops_->size == sizeof(std::uint64_t)) {
+    std::memcpy(to, from, sizeof(std::uint64_t));
+  } else {
+    std::memcpy(to, from, ops_->size);
+  }
+}
+
+void chan_core::give(sink to, void* from) const {
+  if (to.put != nullptr) {
+    to.put(to.to, from);
+  } else if (ops_->size == sizeof(std::uint64_t)) {
+    std::memcpy(to.to, from, sizeof(std::uint64_t));
+  } else {
+    std::memcpy(to.to, from, ops_->size);
+  }
+}
+
+void chan_core::push(void* value) {
+  const std::size_t n = count_.load(std::memory_order_relaxed);
+  if (ops_->size != 0) move(cell(head_ + n), value);
+  count_.store(n + 1, std::memory_order_release);  // with looks_empty, looks_full
+}
+
+void chan_core::pop(sink to) {
+  void* from = cell(head_);
+  give(to, from);
+  if (ops_->destroy != nullptr) ops_->destroy(from);
+  head_ = head_ + 1 < cells_ ? head_ + 1 : 0;
+  count_.store(count_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+}
+
+// -- the queues
+
+void chan_core::enqueue(wait_queue& q, chan_wait* w) noexcept {
+  w->next = nullptr;
+  w->prev = q.last;
+  w->queued = true;
+  if (q.last == nullptr) {
+    q.first.store(w, std::memory_order_release);  // with looks_empty, looks_full
+  } else {
+    q.last->next = w;
+  }
+  q.last = w;
+}
+
+void chan_core::dequeue(wait_queue& q, chan_wait* w) noexcept {
+  if (w->prev == nullptr) {
+    q.first.store(w->next, std::memory_order_release);
+  } else {
+    w->prev->next = w->next;
+  }
+  (w->next == nullptr ? q.last : w->next->prev) = w->prev;
+  w->queued = false;
+}
+
+// The first who can be woken, claimed: for good if moves do not throw, else held until settle or
+// give_back. Those that somebody else has are out of this queue for good.
+chan_wait* chan_core::claim_first(wait_queue& q) noexcept {
+  for (;;) {
+    chan_wait* w = q.first.load(std::memory_order_relaxed);
+    if (w == nullptr || w->shared == nullptr) return w;
+    if (ops_->nothrow ? w->shared->take() : w->shared->hold()) return w;
+    dequeue(q, w);
+  }
+}
+
+namespace {
+
+// Somebody claimed and not yet served. If the move throws the waiter goes on waiting, or has timed
+// out meanwhile.
+struct held_waiter {
+  chan_wait* w;
+  bool nothrow;
+  bool served = false;
+
+  void serve(bool success) noexcept {
+    served = true;
+    w->success = success;
+    w->won = true;
+    if (w->shared != nullptr && !nothrow) w->shared->settle();
+  }
+  ~held_waiter() {
+    if (!served && w->shared != nullptr && w->shared->give_back()) w->w->wake();
+  }
+};
+
+}  // namespace
+
+op_result chan_core::send_now(void* value, chan_wait** woken) {
+  if (closed_.load(std::memory_order_relaxed)) return op_result::closed;
+  if (chan_wait* r = claim_first(receivers_)) {
+    held_waiter h{r, ops_->nothrow};
+    give(r->to, value);
+    dequeue(receivers_, r);
+    h.serve(true);
+    *woken = r;
+    return op_result::ok;
+  }
+  if (count_.load(std::memory_order_relaxed) >= capacity_) return op_result::would_block;
+  push(value);
+  return op_result::ok;
+}
+
+op_result chan_core::recv_now(sink to, chan_wait** woken) {
+  const std::size_t n = count_.load(std::memory_order_relaxed);
+  if (n == 0) {
+    if (chan_wait* s = claim_first(senders_)) {  // unbuffered
+      held_waiter h{s, ops_->nothrow};
+      give(to, s->value);
+      dequeue(senders_, s);
+      h.serve(true);
+      *woken = s;
+      return op_result::ok;
+    }
+    return closed_.load(std::memory_order_relaxed) ? op_result::closed : op_result::would_block;
+  }
+  const bool was_full = n == capacity_;
+  if (ops_->nothrow) pop(to);
+  if (was_full) {
+    if (chan_wait* s = claim_first(senders_)) {
+      held_waiter h{s, ops_->nothrow};
+      push(s->value);  // if moves may throw: into the spare cell
+      dequeue(senders_, s);
+      h.serve(true);
+      *woken = s;
+    }
+  }
+  if (!ops_->nothrow) pop(to);
+  return op_result::ok;
+}
+
+// -- plain operations
+
+// One operation under the lock. Unlocks and wakes at its end; also when a move throws (on the way a
+// sender may have been served whose turn it was).
+struct chan_core::op {
+  chan_core* c;
+  chan_wait* woken = nullptr;
+
+  explicit op(chan_core* core) noexcept : c(core) { c->lock(); }
+  op(const op&) = delete;
+  op& operator=(const op&) = delete;
+  ~op() {
+    if (c == nullptr) return;
+    c->unlock();
+    if (woken != nullptr) woken->w->wake();
+  }
+  // Parks; the commit unlocks. The record is in its queue.
+  static bool wait(op& o, chan_wait& me, wait_reason why) {
+    chan_core* core = std::exchange(o.c, nullptr);
+    me.w->wait([](void*, void* arg) { static_cast<chan_core*>(arg)->unlock(); }, core, why);
+    return me.success;
+  }
+};
+
+op_result chan_core::send(void* value) {
+  rt::maybe_preempt();
+  op o(this);
+  if (const op_result r = send_now(value, &o.woken); r != op_result::would_block) return r;
+  waiter w;
+  chan_wait me;
+  me.w = &w;
+  me.value = value;
+  enqueue(senders_, &me);
+  return op::wait(o, me, wait_reason::chan_send) ? op_result::ok : op_result::closed;
+}
+
+op_result chan_core::recv(sink to) {
+  rt::maybe_preempt();
+  op o(this);
+  if (const op_result r = recv_now(to, &o.woken); r != op_result::would_block) return r;
+  waiter w;
+  chan_wait me;
+  me.w = &w;
+  me.to = to;
+  enqueue(receivers_, &me);
+  return op::wait(o, me, wait_reason::chan_receive) ? op_result::ok : op_result::closed;
+}
+
+op_result chan_core::try_send_slow(void* value) {
+  op o(this);
+  return send_now(value, &o.woken);
+}
+
+op_result chan_core::try_recv_slow(sink to) {
+  op o(this);
+  return recv_now(to, &o.woken);
+}
+
+op_result chan_core::send_until(void* value, std::int64_t deadline) {
+  if (deadline == forever) return send(value);
+  const select_case k{this, value, {}, true};
+  return select_cases(&k, 1, deadline, true).result;
+}
+
+op_result chan_core::recv_until(sink to, std::int64_t deadline) {
+  if (deadline == forever) return recv(to);
+  const select_case k{this, nullptr, to, false};
+  return select_cases(&k, 1, deadline, true).result;
+}
+
+bool chan_core::close() {
+  rt::maybe_preempt();
+  lock();
+  if (closed_.load(std::memory_order_relaxed)) {
+    unlock();
+    return false;
+  }
+  closed_.store(true, std::memory_order_release);  // with closed(), looks_empty, looks_full
+  // Everybody who waits, claimed here and woken after the unlock.
+  chan_wait* all = nullptr;
+  chan_wait** end = &all;
+  for (wait_queue* q : {&receivers_, &senders_}) {
+    while (chan_wait* w = q->first.load(std::memory_order_relaxed)) {
+      dequeue(*q, w);
+      if (w->shared != nullptr && !w->shared->take()) continue;
+      w->won = true;
+      w->next = nullptr;
+      *end = w;
+      end = &w->next;
+    }
+  }
+  unlock();
+  while (all != nullptr) {
+    chan_wait* w = all;
+    all = w->next;  // before the wake-up: it is on his stack
+    w->w->wake();
+  }
+  return true;
+}
+
+// -- for ever
+
+void block_for_ever(blocked_on what) {
+  for (;;) block_until(what, chan_core::forever);
+}
+
+void block_until(blocked_on what, std::int64_t deadline) {
+  constexpr wait_reason reasons[] = {wait_reason::chan_receive_nil, wait_reason::chan_send_nil,
+                                     wait_reason::select_no_cases};
+  rt::maybe_preempt();
+  rt::sleep_until(deadline, reasons[static_cast<int>(what)]);
+}
+
+// -- errors
+
+void throw_send_on_closed() { throw closed_channel("send on closed channel"); }
+void throw_close_of_closed() { throw closed_channel("close of closed channel"); }
+void throw_close_of_nil() { throw nil_channel("close of nil channel"); }
+void throw_bad_size() { throw std::length_error("makechan: size out of range"); }
+
+}  // namespace weft::detail

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// Select: the first of several sends and receives that can go on.
+//
+// All channels are locked, in the order of their addresses, so the cases are tried on one
+// consistent view and two selects cannot deadlock. The cases are tried in random order; if none is
+// ready, a record for each goes into its channel's queue, all sharing one claim, and the goroutine
+// parks. Whoever takes the claim (a sender, a receiver, a close, the deadline) wakes it. Awake, it
+// locks all channels again and takes its other records out, O(1) each.
+//
+// The commit unlocks from the highest address down. The one who waits may be woken after the first
+// unlock and goes on elsewhere, but it needs all locks again, and the lowest first: so nothing of
+// it is gone before the last unlock, after which the commit touches nothing of it.
+//
+// Up to `inline_cases` need no memory beyond the stack. Runs on the caller's stack; the commit on
+// the arriving one.
+#include <algorithm>
+#include <functional>
+#include <memory>
+
+#include "base/random.h"
+#include "chan/wait.h"
+#include "os/clock.h"
+#include "weft/detail/chan_core.hpp"
+
+namespace weft::detail {
+
+using rt::wait_reason;
+
+namespace {
+
+constexpr std::size_t inline_cases = 8;
+
+// From the M's own generator; plain threads share one.
+std::uint64_t random_seed() noexcept {
+  static constinit rt::atomic<std::uint64_t> shared{1};
+  if (rt::M* m = rt::current_m()) return m->rng.next();
+  return rt::random(shared.fetch_add(1, rt::memory_order_relaxed)).next();
+}
+
+struct alarm : rt::timer {
+  claim* shared = nullptr;
+  rt::waiter* w = nullptr;
+
+  static void ring(rt::timer* t) noexcept {
+    auto* self = static_cast<alarm*>(t);
+    if (self->shared->expire()) self->w->wake();
+  }
+};
+
+}  // namespace
+
+// One select under way; on the stack of the one who selects.
+struct selection {
+  const select_case* cases;
+  std::size_t n;         // of those with a channel
+  std::uint16_t* order;  // their indexes, by address: the order of locking
+  chan_wait* records;    // beside `order`
+  std::int64_t deadline;
+  claim shared;
+  rt::waiter w;
+  alarm timer;
+
+  chan_core* channel(std::size_t i) const noexcept { return cases[order[i]].c; }
+  static wait_queue& queue_of(const select_case& k) noexcept {
+    return k.is_send ? k.c->senders_ : k.c->receivers_;
+  }
+
+  void sort() noexcept {
+    std::sort(order, order + n, [this](std::uint16_t a, std::uint16_t b) {
+      return std::less<>()(cases[a].c, cases[b].c);
+    });
+  }
+  // A channel that stands in several cases is locked once.
+  void lock_all() noexcept {
+    for (std::size_t i = 0; i < n; ++i) {
+      if (i == 0 || channel(i) != channel(i - 1)) channel(i)->lock();
+    }
+  }
+  void unlock_all() noexcept {
+    for (std::size_t i = n; i-- > 0;) {
+      chan_core* c = channel(i);
+      if (i == 0 || c != channel(i - 1)) c->unlock();
+    }
+  }
+  select_result try_all();
+  select_result wait();
+};
+
+// Under the locks.
+select_result selection::try_all() {
+  struct guard {
+    selection* s;
+    chan_wait* woken = nullptr;
+    ~guard() {
+      if (s != nullptr) s->unlock_all();
+      if (woken != nullptr) woken->w->wake();
+    }
+  } g{this};
+  // A random permutation, made as far as it is needed.
+  rt::random rng(random_seed());
+  std::uint16_t turn[inline_cases];
+  std::unique_ptr<std::uint16_t[]> more;
+  std::uint16_t* at = turn;
+  if (n > inline_cases) {
+    more = std::make_unique_for_overwrite<std::uint16_t[]>(n);
+    at = more.get();
+  }
+  std::copy(order, order + n, at);
+  for (std::size_t i = 0; i < n; ++i) {
+    std::swap(at[i], at[i + rng.below(static_cast<std::uint32_t>(n - i))]);
+    const select_case& k = cases[at[i]];
+    const op_result r =
+        k.is_send ? k.c->send_now(k.value, &g.woken) : k.c->recv_now(k.to, &g.woken);
+    if (r != op_result::would_block) return {at[i], r};
+  }
+  g.s = nullptr;  // the locks stay
+  return {-1, op_result::would_block};
+}
+
+// Under the locks; without them when it returns.
+select_result selection::wait() {
+  for (std::size_t i = 0; i < n; ++i) {
+    const select_case& k = cases[order[i]];
+    chan_wait& r = records[i];
+    r.w = &w;
+    r.value = k.value;
+    r.to = k.to;
+    r.shared = &shared;
+    r.index = order[i];
+    chan_core::enqueue(queue_of(k), &r);
+  }
+  if (w.g != nullptr) {
+    timer.shared = &shared;
+    timer.w = &w;
+    timer.fire = &alarm::ring;
+    rt::park(
+        [](void*, void* arg) {
+          auto* self = static_cast<selection*>(arg);
+          if (self->deadline != chan_core::forever) rt::arm(&self->timer, self->deadline);
+          self->unlock_all();
+        },
+        this, wait_reason::select);
+    if (deadline != chan_core::forever) rt::disarm(&timer);  // and waits for a ring under way
+  } else {
+    unlock_all();
+    if (!w.asleep.sleep_until(deadline == chan_core::forever ? -1 : deadline) && !shared.expire())
+      w.asleep.sleep();  // somebody has us and is about to wake us
+  }
+  lock_all();
+  select_result result{-1, op_result::timeout};
+  for (std::size_t i = 0; i < n; ++i) {
+    chan_wait& r = records[i];
+    if (r.queued) chan_core::dequeue(queue_of(cases[order[i]]), &r);
+    if (r.won) result = {static_cast<int>(r.index), r.success ? op_result::ok : op_result::closed};
+  }
+  unlock_all();
+  return result;
+}
+
+select_result select_cases(const select_case* cases, std::size_t n, std::int64_t deadline,
+                           bool may_block) {
+  if (may_block) rt::maybe_preempt();
+  std::uint16_t few[inline_cases];
+  std::unique_ptr<std::uint16_t[]> many;
+  std::uint16_t* order = few;
+  if (n > inline_cases) {
+    if (n > UINT16_MAX) throw std::length_error("select: too many cases");
+    many = std::make_unique_for_overwrite<std::uint16_t[]>(n);
+    order = many.get();
+  }
+  std::size_t live = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (cases[i].c != nullptr) order[live++] = static_cast<std::uint16_t>(i);
+  }
+  if (live == 0) {
+    if (!may_block) return {-1, op_result::would_block};
+    if (deadline == chan_core::forever) block_for_ever(blocked_on::no_cases);
+    block_until(blocked_on::no_cases, deadline);
+    return {-1, op_result::timeout};
+  }
+  if (live == 1 && !may_block) {
+    const select_case& k = cases[order[0]];
+    const op_result r = k.is_send ? k.c->try_send(k.value) : k.c->try_recv(k.to);
+    return {r == op_result::would_block ? -1 : order[0], r};
+  }
+  if (live == 1 && deadline == chan_core::forever) {
+    const select_case& k = cases[order[0]];
+    return {order[0], k.is_send ? k.c->send(k.value) : k.c->recv(k.to)};
+  }
+  chan_wait records[inline_cases];
+  std::unique_ptr<chan_wait[]> more;
+  if (live > inline_cases) more = std::make_unique<chan_wait[]>(live);
+  selection s{cases, live, order, more != nullptr ? more.get() : records, deadline, {}, {}, {}};
+  if (live > 1) s.sort();
+  s.lock_all();
+  const select_result r = s.try_all();
+  if (r.index >= 0) return r;
+  if (!may_block || (deadline != chan_core::forever && deadline <= rt::nanotime())) {
+    s.unlock_all();
+    return {-1, may_block ? op_result::timeout : op_result::would_block};
+  }
+  return s.wait();
+}
+
+}  // namespace weft::detail

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Records of those who wait on channels; they lie on the stacks of the waiters.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/atomic.h"
+#include "sched/timers.h"
+#include "sched/waiter.h"
+#include "weft/detail/chan_core.hpp"
+
+namespace weft::detail {
+
+// Several may want to wake one who stands in several queues, or has a deadline. Whoever takes the
+// claim does; the others pass by.
+//
+//   open ──take──► taken                  a move that cannot throw, a close, a deadline
+//   open ──hold──► busy ──settle──► taken        a move that may throw, and did not
+//                  busy ──give_back──► open             it did: the waiter goes on waiting
+//                  busy ──expire──► expired ──► taken   the deadline came meanwhile
+class claim {
+ public:
+  // Acquire and release: the claimant sees what an earlier one did to the waiter's slot.
+  bool take() noexcept { return win(taken); }
+  bool hold() noexcept { return win(busy); }
+  void settle() noexcept { state_.store(taken, std::memory_order_release); }
+  // True: the deadline has passed meanwhile; the claim is ours, and the waiter ours to wake.
+  bool give_back() noexcept {
+    std::uint32_t s = busy;
+    if (state_.compare_exchange_strong(s, open, std::memory_order_acq_rel)) return false;
+    settle();
+    return true;
+  }
+  // The deadline, which must not wait for somebody's move. True: the waiter is ours to wake.
+  bool expire() noexcept {
+    for (std::uint32_t s = state_.load(std::memory_order_relaxed);;) {
+      if (s == taken || s == expired) return false;
+      if (state_.compare_exchange_weak(s, s == open ? taken : expired, std::memory_order_acq_rel))
+        return s == open;
+    }
+  }
+
+ private:
+  static constexpr std::uint32_t open = 0, taken = 1, busy = 2, expired = 3;
+  bool win(std::uint32_t as) noexcept {
+    for (;;) {
+      std::uint32_t s = open;
+      if (state_.compare_exchange_weak(s, as, std::memory_order_acq_rel, std::memory_order_acquire))
+        return true;
+      if (s == taken) return false;
+      rt::cpu_relax();  // a move is under way; it may throw, so we cannot pass by
+    }
+  }
+  std::atomic<std::uint32_t> state_{open};
+};
+
+struct chan_wait {
+  chan_wait* next = nullptr;
+  chan_wait* prev = nullptr;
+  rt::waiter* w = nullptr;
+  void* value = nullptr;    // a sender's
+  sink to;                  // a receiver's
+  claim* shared = nullptr;  // null: only one can wake it
+  std::uint32_t index = 0;  // of the select's case
+  bool queued = false;      // under the channel's lock
+  bool success = false;     // a value has passed; else the channel was closed
+  bool won = false;         // of several: this one
+};
+
+}  // namespace weft::detail

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// See wait_list.h.
+#include "sync/wait_list.h"
+
+#include <cstddef>
+
+#include "sched/sched.h"
+
+namespace weft::detail {
+namespace {
+
+struct alignas(64) stripe {
+  rt::mutex mu{rt::lock_rank::waiters};
+};
+constexpr std::size_t stripes = 256;
+constinit stripe table[stripes];
+
+}  // namespace
+
+rt::mutex& lock_of(const void* object) noexcept {
+  // Fibonacci hashing: objects of one array spread over the table.
+  const auto a = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(object)) >> 3;
+  return table[(a * 0x9e3779b97f4a7c15U) >> 56].mu;
+}
+
+static_assert(stripes == 1U << 8);
+
+waiting* wait_list::front() noexcept {
+  while (first_ != nullptr) {
+    const rt::G* g = first_->w.g;
+    // A goroutine whose run is over never runs again: it must not be given anything.
+    if (g == nullptr || g->run_id == rt::sched.run_id.load(rt::memory_order_relaxed)) break;
+    remove(first_);
+  }
+  return first_;
+}
+
+void wait_list::push_back(waiting* w) noexcept {
+  w->list = this;
+  if (first_ == nullptr) {
+    w->next = w->prev = w;
+    first_ = w;
+    return;
+  }
+  w->next = first_;
+  w->prev = first_->prev;
+  w->prev->next = w->next->prev = w;
+}
+
+void wait_list::push_front(waiting* w) noexcept {
+  push_back(w);
+  first_ = w;
+}
+
+void wait_list::remove(waiting* w) noexcept {
+  w->list = nullptr;
+  if (w->next == w) {
+    first_ = nullptr;
+    return;
+  }
+  w->prev->next = w->next;
+  w->next->prev = w->prev;
+  if (first_ == w) first_ = w->next;
+}
+
+void waiting::block(rt::wait_reason why, std::int64_t deadline) {
+  if (w.g != nullptr) {
+    rt::park([](void*, void* me) { static_cast<waiting*>(me)->mu.unlock(); }, this, why);
+    return;
+  }
+  mu.unlock();
+  sleep_thread(deadline);
+}
+
+void waiting::block_unlocked(rt::wait_reason why, std::int64_t deadline) {
+  const auto meet = [](void*, void* arg) {
+    auto* me = static_cast<waiting*>(arg);
+    if (me->met.exchange(1, rt::memory_order_acq_rel) != 0) me->w.wake();  // with wake()
+  };
+  if (w.g != nullptr) {
+    rt::park(meet, this, why);
+    return;
+  }
+  meet(nullptr, this);
+  sleep_thread(deadline);
+}
+
+void waiting::sleep_thread(std::int64_t deadline) noexcept {
+  if (deadline == no_deadline) {
+    w.asleep.sleep();
+    return;
+  }
+  if (w.asleep.sleep_until(deadline)) return;
+  wake_chain others;
+  mu.lock();
+  const bool ours = list != nullptr;
+  if (ours) {
+    expired = thrown_out = true;
+    list->remove(this);
+    if (left != nullptr) left(this, others);
+  }
+  mu.unlock();
+  others.wake_all();
+  if (!ours) w.asleep.sleep();  // whoever took us off is about to wake us
+}
+
+void waiting::expire() noexcept {
+  wake_chain go;
+  mu.lock();
+  expired = true;
+  if (list != nullptr) {
+    thrown_out = true;
+    list->remove(this);
+    if (left != nullptr) left(this, go);
+    go.push(this);
+  }
+  mu.unlock();
+  go.wake_all();
+}
+
+bool spinner::can() const noexcept {
+  if (rounds_ >= max_rounds || rt::sched.ncpu.load(rt::memory_order_relaxed) < 2) return false;
+  rt::M* m = rt::current_m();
+  if (m == nullptr || m->curg == nullptr) return true;  // a plain thread
+  const rt::idle_counts idle = rt::sched.idle.peek();
+  if (rt::nprocs() <= idle.idle_ps + idle.spinning + 1) return false;
+  return m->p->rq.empty();
+}
+
+void preempt_point() { rt::maybe_preempt(); }
+
+}  // namespace weft::detail
