@@ -25,14 +25,25 @@ rt::mutex& lock_of(const void* object) noexcept {
 
 static_assert(stripes == 1U << 8);
 
+// A goroutine whose run is over never runs again: it must not be given anything.
+static bool left_behind(const waiting* w) noexcept {
+  const rt::G* g = w->w.g;
+  return g != nullptr && g->run_id != rt::sched.run_id.load(rt::memory_order_relaxed);
+}
+
 waiting* wait_list::front() noexcept {
-  while (first_ != nullptr) {
-    const rt::G* g = first_->w.g;
-    // A goroutine whose run is over never runs again: it must not be given anything.
-    if (g == nullptr || g->run_id == rt::sched.run_id.load(rt::memory_order_relaxed)) break;
-    remove(first_);
-  }
+  while (first_ != nullptr && left_behind(first_)) remove(first_);
   return first_;
+}
+
+void wake_chain::take(waiting* ring) noexcept {
+  if (ring == nullptr) return;
+  ring->prev->next = nullptr;
+  while (ring != nullptr) {
+    waiting* w = std::exchange(ring, ring->next);
+    w->list = nullptr;
+    if (!left_behind(w)) push(w);
+  }
 }
 
 void wait_list::push_back(waiting* w) noexcept {

@@ -85,6 +85,8 @@ class wake_chain {
     (last_ == nullptr ? first_ : last_->next) = w;
     last_ = w;
   }
+  // All of a list that was detached; those whose run is over are left where they are.
+  void take(waiting* ring) noexcept;
   void wake_all() noexcept {
     for (waiting* w = first_; w != nullptr;) {
       waiting* next = w->next;

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <utility>
 
 #include <weft/detail/event.hpp>
 #include <weft/detail/spawn.hpp>
@@ -26,6 +27,10 @@ class wait_list {
   void push_back(waiting* w) noexcept;
   void push_front(waiting* w) noexcept;
   void remove(waiting* w) noexcept;
+  waiting* detach() noexcept {
+    return std::exchange(first_, nullptr);
+  }                                                     // all; see wake_chain::take
+  void attach(waiting* all) noexcept { first_ = all; }  // an empty list
 
  private:
   waiting* first_ = nullptr;  // of a ring

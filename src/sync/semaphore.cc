@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// weft::semaphore, the slow half.
+//
+// One word: twice the permits, and a bit that is set while somebody waits. While it is set only the
+// holder of the queue's lock changes the word: newcomers queue, and release gives to the first in
+// the queue, as far as it goes. A large request so holds up the small ones behind it, and is itself
+// never passed over.
+//
+// Runs on the caller's stack; has_left also on g0.
+#include "sync/wait_list.h"
+#include "weft/sync.hpp"
+
+namespace weft {
+
+using namespace detail;
+
+struct semaphore::impl {
+  struct waiter : waiting {
+    waiter(semaphore& of, std::ptrdiff_t n) noexcept : waiting(&of), s(of), want(n * unit) {
+      left = [](waiting* me, wake_chain& go) noexcept { give(static_cast<waiter*>(me)->s, 0, go); };
+    }
+    semaphore& s;
+    std::int64_t want;
+  };
+
+  // Under the lock, with the bit set.
+  static void give(semaphore& s, std::int64_t more, wake_chain& go) noexcept {
+    // Acquire: with the releases before; what they did is seen by those we wake.
+    std::int64_t w = (s.word_.load(std::memory_order_acquire) & ~waiters) + more;
+    while (auto* first = static_cast<waiter*>(s.queue_.front())) {
+      if (w < first->want) break;
+      w -= first->want;
+      s.queue_.remove(first);
+      go.push(first);
+    }
+    // Release: with the acquire of those who take what is left. The last touch.
+    s.word_.store(w | (s.queue_.empty() ? 0 : waiters), std::memory_order_release);
+  }
+};
+
+bool semaphore::acquire_slow(std::ptrdiff_t n, std::int64_t deadline) {
+  impl::waiter me(*this, n);
+  alarm clock(me, deadline);
+  clock.set();
+  const bool late = deadline != no_deadline && rt::nanotime() >= deadline;
+  me.mu.lock();
+  std::int64_t w = word_.load(std::memory_order_relaxed);
+  for (;;) {
+    const bool in = (w & waiters) == 0 && w >= me.want;
+    if (!in && (late || me.expired)) {
+      me.mu.unlock();
+      return false;
+    }
+    // Acquire: with release's.
+    if (!word_.compare_exchange_weak(w, in ? w - me.want : w | waiters, std::memory_order_acquire,
+                                     std::memory_order_relaxed))
+      continue;
+    if (!in) break;
+    me.mu.unlock();
+    return true;
+  }
+  queue_.push_back(&me);
+  me.block(rt::wait_reason::semacquire, deadline);
+  return !me.thrown_out;  // else it was given what it wants
+}
+
+void semaphore::release_slow(std::int64_t more) noexcept {
+  wake_chain go;
+  rt::mutex& mu = lock_of(this);
+  mu.lock();
+  std::int64_t w = word_.load(std::memory_order_relaxed);
+  while ((w & waiters) == 0) {  // the last one has given up meanwhile
+    if (word_.compare_exchange_weak(w, w + more, std::memory_order_release,
+                                    std::memory_order_relaxed)) {
+      mu.unlock();
+      return;
+    }
+  }
+  impl::give(*this, more, go);
+  mu.unlock();
+  go.wake_all();
+}
+
+}  // namespace weft

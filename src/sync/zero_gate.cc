@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The counter behind wait_group and latch.
+//
+// One word: twice the counter, and a bit that is set while somebody waits. Whoever brings it to
+// zero while the bit is set does so under the queue's lock, in one step with clearing the bit: so
+// zero with waiters is never to be seen, a new round may begin before those of the last one have
+// run, and the change of the word is add's last touch. Go's two misuses ('Add called concurrently
+// with Wait', 'reused before previous Wait has returned') therefore do no harm here and are no
+// errors.
+//
+// Runs on the caller's stack.
+#include "sync/wait_list.h"
+#include "weft/sync.hpp"
+
+namespace weft::detail {
+
+bool zero_gate::add(std::int64_t n) noexcept {
+  std::int64_t w = word_.load(std::memory_order_relaxed);
+  for (;;) {
+    const std::int64_t next = w + n * unit;
+    if (next < 0) return false;
+    if (next != waiters) {
+      // Release: with the acquire of the one who waits; acq_rel, because the adds before us are
+      // part of what it must see.
+      if (word_.compare_exchange_weak(w, next, std::memory_order_acq_rel,
+                                      std::memory_order_relaxed))
+        return true;
+      continue;
+    }
+    wake_chain go;
+    rt::mutex& mu = lock_of(this);
+    mu.lock();
+    waiting* all = queue_.detach();
+    // The bit does not go while we have the lock; the counter may have changed.
+    const bool zero =
+        word_.compare_exchange_strong(w, 0, std::memory_order_acq_rel, std::memory_order_relaxed);
+    if (zero) {
+      go.take(all);
+    } else {
+      queue_.attach(all);
+    }
+    mu.unlock();
+    go.wake_all();
+    if (zero) return true;
+  }
+}
+
+void zero_gate::wait_slow(as who) const {
+  waiting me(this);
+  me.mu.lock();
+  std::int64_t w = word_.load(std::memory_order_relaxed);
+  do {
+    if (w < unit) {
+      me.mu.unlock();
+      (void)is_zero();  // its acquire
+      return;
+    }
+  } while (!word_.compare_exchange_weak(w, w | waiters, std::memory_order_relaxed));
+  queue_.push_back(&me);
+  me.block(who == as::wait_group ? rt::wait_reason::sync_wait_group_wait
+                                 : rt::wait_reason::semacquire);
+}
+
+}  // namespace weft::detail
