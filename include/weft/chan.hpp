@@ -88,6 +88,10 @@ struct chan_access {
   static chan_core* core(const chan_handle& h) noexcept { return h.c_.get(); }
   static const chan_ref& ref(const chan_handle& h) noexcept { return h.c_; }
   static chan_ref take(chan_handle& h) noexcept { return std::move(h.c_); }
+  template <class H>
+  static H adopt(chan_ref c) noexcept {
+    return H(std::move(c));
+  }
 };
 
 template <class H>
@@ -246,14 +250,15 @@ template <class Self, class T>
 class recv_half {
  public:
   // Blocks while there is nothing; empty: closed and drained.
-  [[nodiscard]] std::optional<T> recv() const {
+  std::optional<T> recv() const {
     std::optional<T> out;
     if constexpr (std::is_trivially_copyable_v<T>) {
       union raw {
         raw() noexcept {}
         T v;
       } r;
-      if (recv_from(core(), {std::addressof(r.v), nullptr}) == op_result::ok) out.emplace(r.v);
+      if (recv_from(core(), {std::addressof(r.v), nullptr}) == op_result::ok)
+        out.emplace(std::move(r.v));
     } else {
       recv_from(core(), into(out));
     }
@@ -353,6 +358,10 @@ class recv_chan : public detail::chan_handle, public detail::recv_half<recv_chan
   recv_chan(const chan<T>& c) noexcept : chan_handle(detail::chan_access::ref(c)) {}
   // NOLINTNEXTLINE(google-explicit-constructor)
   recv_chan(chan<T>&& c) noexcept : chan_handle(detail::chan_access::take(c)) {}
+
+ private:
+  friend struct detail::chan_access;
+  explicit recv_chan(detail::chan_ref c) noexcept : chan_handle(std::move(c)) {}
 };
 
 // The same channel?

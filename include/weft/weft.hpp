@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/chan.hpp>
+#include <weft/context.hpp>
 #include <weft/debug.hpp>
 #include <weft/go.hpp>
 #include <weft/run.hpp>

@@ -12,6 +12,7 @@ enum class lock_rank : std::uint8_t {
   none = 0,
   run,         // one run() at a time; held over start and end of the runtime
   world,       // who may stop the world
+  context,     // one node of a tree of contexts; never two at once
   wait_queue,  // a primitive's list of waiters (event, later channels and sync objects)
   timer,       // a P's timers
   waiters,     // a sync object's waiters; taken by timers that fire

@@ -69,12 +69,20 @@ chan_core* chan_core::make(std::size_t capacity, const elem_ops& ops) {
   const std::size_t align = ops.align > alignof(chan_core) ? ops.align : alignof(chan_core);
   const std::size_t at = (sizeof(chan_core) + align - 1) / align * align;
   constexpr std::size_t most = std::size_t{1} << 47;  // what an address space has
+  if (capacity > PTRDIFF_MAX) throw_bad_size();
   if (ops.size != 0 && capacity > (most - at) / ops.size - spare) throw_bad_size();
   void* memory = ::operator new (at + (capacity + spare) * ops.size, std::align_val_t{align});
   auto* c = ::new (memory) chan_core(capacity, ops);
   c->cells_ = capacity + spare;
   c->buffer_at_ = at;
   return c;
+}
+
+void chan_core::last_handle_gone() noexcept {
+  lock();  // a commit that has not unlocked yet goes first
+  const bool pinned = orphan_ = pins_ != 0;
+  unlock();
+  if (!pinned) destroy();
 }
 
 void chan_core::destroy() noexcept {
@@ -104,7 +112,7 @@ void chan_core::give(sink to, void* from) const {
     to.put(to.to, from);
   } else if (ops_->size == sizeof(std::uint64_t)) {
     std::memcpy(to.to, from, sizeof(std::uint64_t));
-  } else {
+  } else if (ops_->size != 0) {
     std::memcpy(to.to, from, ops_->size);
   }
 }
@@ -148,12 +156,16 @@ void chan_core::dequeue(wait_queue& q, chan_wait* w) noexcept {
 }
 
 // The first who can be woken, claimed: for good if moves do not throw, else held until settle or
-// give_back. Those that somebody else has are out of this queue for good.
+// give_back. Those that somebody else has, and goroutines whose run is over, are out of this queue
+// for good.
 chan_wait* chan_core::claim_first(wait_queue& q) noexcept {
   for (;;) {
     chan_wait* w = q.first.load(std::memory_order_relaxed);
-    if (w == nullptr || w->shared == nullptr) return w;
-    if (ops_->nothrow ? w->shared->take() : w->shared->hold()) return w;
+    if (w == nullptr) return nullptr;
+    if (!w->left_behind()) [[likely]] {
+      if (w->shared == nullptr) return w;
+      if (ops_->nothrow ? w->shared->take() : w->shared->hold()) return w;
+    }
     dequeue(q, w);
   }
 }
@@ -295,6 +307,10 @@ op_result chan_core::recv_until(sink to, std::int64_t deadline) {
 
 bool chan_core::close() {
   rt::maybe_preempt();
+  return close_now();
+}
+
+bool chan_core::close_now() noexcept {
   lock();
   if (closed_.load(std::memory_order_relaxed)) {
     unlock();

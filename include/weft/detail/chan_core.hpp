@@ -75,7 +75,7 @@ class chan_core {
   void retain() noexcept { refs_.fetch_add(1, std::memory_order_relaxed); }
   void release() noexcept {
     // With the others' release: what they did with the channel happened before its end.
-    if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy();
+    if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) last_handle_gone();
   }
 
   // A deadline is nanoseconds of the steady clock, or:
@@ -90,20 +90,22 @@ class chan_core {
   WEFT_API op_result recv(sink to);
   WEFT_API op_result recv_until(sink to, std::int64_t deadline);
   op_result try_recv(sink to) { return looks_empty() ? op_result::would_block : try_recv_slow(to); }
-  WEFT_API bool close();  // false: it was closed already
+  WEFT_API bool close();               // false: it was closed already
+  WEFT_API bool close_now() noexcept;  // the same, and no place to give way
 
   // What a try_ would find, without the lock: true is the truth of some moment in the call. Closed
-  // is read after 'nothing there': a channel that is not closed then was open when there was
-  // nothing.
+  // is read last: a channel that is open then was open when there was nothing, or nobody. The other
+  // way round a close in between, which empties the queues, would look like an open channel with
+  // nobody there.
   bool looks_empty() const noexcept {
     return (capacity_ == 0 ? senders_.first.load(std::memory_order_acquire) == nullptr
                            : count_.load(std::memory_order_acquire) == 0) &&
            !closed_.load(std::memory_order_acquire);
   }
   bool looks_full() const noexcept {
-    if (closed_.load(std::memory_order_acquire)) return false;
-    return capacity_ == 0 ? receivers_.first.load(std::memory_order_acquire) == nullptr
-                          : count_.load(std::memory_order_acquire) >= capacity_;
+    return (capacity_ == 0 ? receivers_.first.load(std::memory_order_acquire) == nullptr
+                           : count_.load(std::memory_order_acquire) >= capacity_) &&
+           !closed_.load(std::memory_order_acquire);
   }
 
   std::size_t len() const noexcept {
@@ -117,7 +119,8 @@ class chan_core {
   friend struct selection;
   struct op;
   chan_core(std::size_t capacity, const elem_ops& ops) noexcept : ops_(&ops), capacity_(capacity) {}
-  WEFT_API void destroy() noexcept;
+  WEFT_API void last_handle_gone() noexcept;
+  void destroy() noexcept;
   WEFT_API op_result try_send_slow(void* value);
   WEFT_API op_result try_recv_slow(sink to);
 
@@ -164,6 +167,10 @@ class chan_core {
   std::atomic<std::size_t> count_{0};  // written under the lock
   wait_queue receivers_, senders_;
   std::atomic<std::uint64_t> refs_{1};
+  // Selects that wait here; each takes the lock once more when it is woken, perhaps by another
+  // channel, so it keeps the channel though nobody may have a handle any more. Under the lock.
+  std::uint32_t pins_ = 0;
+  bool orphan_ = false;  // the last handle is gone: the last pin destroys
 };
 
 // A counted handle.

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// A node that can be cancelled: its fields, and the moves that context_tree's files share. tree.cc
+// has the algorithm.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <stop_token>
+
+#include "os/mutex.h"
+#include "weft/context.hpp"
+
+namespace weft::detail {
+
+class cancel_node : public context_node, public tree_link {
+ public:
+  // Two references. Not yet linked: see enter().
+  cancel_node(const type& t, context_node* parent) noexcept
+      : context_node(t, parent, this, 2),
+        tree_link(kind::node),
+        deadline(parent->canceller() != nullptr ? above()->deadline : no_context_deadline) {}
+
+  // The node whose list we stand in; it outlives us. Null: nobody above can be cancelled.
+  cancel_node* above() const noexcept { return static_cast<cancel_node*>(parent()->canceller()); }
+
+  bool is_published() const noexcept { return error() != 0; }
+  void publish() noexcept {
+    // Release: with error()'s acquire; the cause is seen by whoever sees the error.
+    error_.store(reason, std::memory_order_release);
+  }
+
+  void link(tree_link* l) noexcept {  // under our lock
+    l->next = first;
+    l->back = &first;
+    if (first != nullptr) first->back = &l->next;
+    first = l;
+  }
+  static void take_out(tree_link* l) noexcept {  // under the lock of its list
+    *l->back = l->next;
+    if (l->next != nullptr) l->next->back = l->back;
+    l->back = nullptr;
+  }
+
+  rt::mutex lock{rt::lock_rank::context};
+  tree_link* first = nullptr;               // children, functions and waiters; under the lock
+  int reason = 0;                           // an errc once it is claimed; under the lock
+  bool stop_due = false;                    // under the lock until published, then the canceller's
+  std::exception_ptr cause;                 // under the lock until published, then constant
+  std::atomic<chan_core*> done{nullptr};    // set once, under the lock; ours
+  std::stop_source stop{std::nostopstate};  // set once, under the lock
+  const std::int64_t deadline;              // the nearest, ours or from above
+  cancel_node* claimed_next = nullptr;      // the canceller's
+
+ protected:
+  cancel_node(const type& t, context_node* parent, std::int64_t when) noexcept
+      : context_node(t, parent, this, 2), tree_link(kind::node), deadline(when) {}
+  ~cancel_node();
+};
+
+// Links a new node, or lets it be born cancelled.
+void enter(cancel_node* n) noexcept;
+// The caller holds a reference. A null cause: none was given.
+void cancel(cancel_node* n, errc why, const std::exception_ptr& cause) noexcept;
+// Leaves the list; hands functions that nobody can stop any more to the node above.
+void leave(cancel_node* n) noexcept;
+// Until the one who cancels n has got so far; never long.
+void await_published(const cancel_node* n) noexcept;
+// Takes over a reference; n is published.
+void start_after(after_entry* e) noexcept;
+
+}  // namespace weft::detail
