@@ -15,6 +15,8 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/chan.hpp>
+#include <weft/context.hpp>
 #include <weft/detail/event.hpp>
 #include <weft/detail/spawn.hpp>
 
@@ -193,6 +195,10 @@ class [[nodiscard]] task {
   }
   bool done() const { return state()->done.is_set(); }
   bool valid() const noexcept { return static_cast<bool>(s_); }
+  // Closed when it is done: a select over several is a wait for any of them.
+  recv_chan<void> completed() const {
+    return detail::chan_access::adopt<recv_chan<void>>(detail::chan_ref(state()->done.channel()));
+  }
   // Once: the task is invalid afterwards. Rethrows what f threw; throws goexited if f called
   // goexit.
   R get() {
@@ -313,12 +319,23 @@ class promise {
   bool fetched_ = false;
 };
 
-// Structured concurrency: what is started in a scope has ended when the scope has.
+namespace detail {
+// How many exceptions and goexits unwind this goroutine or thread.
+WEFT_API int unwind_depth() noexcept;
+}  // namespace detail
+
+// Structured concurrency: what is started in a scope has ended when the scope has. The first
+// exception cancels its context, which is made when somebody first asks for it.
 class [[nodiscard]] scope {
  public:
   scope() : scope(0) {}
-  explicit scope(std::size_t limit) : entered_(std::uncaught_exceptions()) {
+  explicit scope(std::size_t limit) : entered_(detail::unwind_depth()) {
     if (limit != 0) gate_.emplace(limit);
+  }
+  // context() is a child of parent. Throws std::invalid_argument if that is nil.
+  explicit scope(const weft::context& parent, std::size_t limit = 0) : scope(limit) {
+    detail::context_access::parent(parent);
+    parent_ = detail::context_access::ref(parent);
   }
   scope(const scope&) = delete;
   scope& operator=(const scope&) = delete;
@@ -338,11 +355,21 @@ class [[nodiscard]] scope {
     running_.wait();
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
-  // Waits. While unwinding exceptions are dropped; otherwise one that wait() has not rethrown is
-  // fatal, as for go.
+  // For those who run in the scope: done when cancel() is called, one of them throws, the parent is
+  // done or the scope ends.
+  void cancel() noexcept { detail::cancel_context(node(), nullptr); }
+  weft::context context() const {
+    detail::context_node* n = node();
+    n->retain();
+    return detail::context_access::adopt(n);
+  }
+  // Waits. While unwinding it cancels first and drops exceptions; otherwise one that wait() has not
+  // rethrown is fatal, as for go.
   ~scope() {
+    if (!running_.idle() && detail::unwind_depth() > entered_) cancel();
     running_.wait();
-    if (error_ && std::uncaught_exceptions() <= entered_) detail_report(error_);
+    if (node_.load(std::memory_order_acquire) != nullptr) end_context();
+    if (error_ && detail::unwind_depth() <= entered_) detail_report(error_);
   }
 
  private:
@@ -374,8 +401,16 @@ class [[nodiscard]] scope {
     }
   };
   void failed(std::exception_ptr e) noexcept {
-    if (!failed_.exchange(true, std::memory_order_acq_rel)) error_ = std::move(e);
+    if (failed_.exchange(true, std::memory_order_acq_rel)) return;
+    error_ = std::move(e);
+    detail::cancel_context(node(), error_);
   }
+  detail::context_node* node() const {
+    detail::context_node* n = node_.load(std::memory_order_acquire);  // with make_node's release
+    return n != nullptr ? n : make_node();
+  }
+  WEFT_API detail::context_node* make_node() const;
+  WEFT_API void end_context() noexcept;
   void finished() noexcept {
     if (gate_) gate_->leave();
     running_.done();  // last touch
@@ -387,6 +422,8 @@ class [[nodiscard]] scope {
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;  // written once by the first that failed; read when all are done
   int entered_;
+  detail::node_ref parent_;  // null: background
+  mutable std::atomic<detail::context_node*> node_{nullptr};
 };
 
 namespace detail {

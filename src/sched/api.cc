@@ -48,6 +48,11 @@ void scope::detail_report(const std::exception_ptr& e) noexcept {
 
 namespace detail {
 
+int unwind_depth() noexcept {
+  const rt::G* g = rt::current_g();
+  return std::uncaught_exceptions() + (g != nullptr && g->exiting == rt::exit_state::begun ? 1 : 0);
+}
+
 WEFT_CATCHES_FORCED_UNWIND void run_catching(std::exception_ptr& error, void (*f)(void*),
                                              void* arg) {
   try {

@@ -5,13 +5,15 @@
 
 #include "sched/timers.h"
 #include "sched/waiter.h"
+#include "weft/detail/chan_core.hpp"
 
 namespace weft::detail {
 
 using rt::waiter;
 
 // One who waits for an event. With a deadline a timer may take it off the list; `queued` and
-// `timed_out` are under the event's lock.
+// `timed_out` are under the event's lock. One that `closes` a channel is nobody's: it lies on the
+// heap, first in the list, and set() frees it.
 struct event::waiting {
   waiter w;
   const event* e;
@@ -19,8 +21,10 @@ struct event::waiting {
   waiting* next = nullptr;
   bool queued = false;
   bool timed_out = false;
+  chan_core* closes = nullptr;
 
   void publish() noexcept;
+  void happened() noexcept;
 };
 
 struct event::timed : waiting, rt::timer {
@@ -106,6 +110,46 @@ bool event::wait_slow(std::int64_t deadline) const {
   return is_set();
 }
 
+void event::waiting::happened() noexcept {
+  if (closes == nullptr) {
+    w.wake();
+    return;
+  }
+  closes->close_now();
+  closes->release();
+  delete this;
+}
+
+chan_core* event::channel() const {
+  chan_core* c = chan_core::make(0, ops_of<nothing>);
+  if (is_set()) {
+    c->close_now();
+    return c;
+  }
+  auto* me = new waiting;
+  me->e = this;
+  me->closes = c;
+  if (!lock()) {
+    delete me;
+    c->close_now();
+    return c;
+  }
+  if (first_ != nullptr && first_->closes != nullptr) {
+    chan_core* known = first_->closes;
+    known->retain();
+    unlock();
+    delete me;
+    c->release();
+    return known;
+  }
+  c->retain();  // the list's
+  me->next = first_;
+  (first_ == nullptr ? last_ : first_->prev) = me;
+  first_ = me;
+  unlock();
+  return c;
+}
+
 void event::set() noexcept {
   if (!lock()) return;
   waiting* w = first_;
@@ -114,7 +158,7 @@ void event::set() noexcept {
   word_.store(set_mark, std::memory_order_release);
   while (w != nullptr) {
     waiting* next = w->next;
-    w->w.wake();
+    w->happened();
     w = next;
   }
 }

@@ -12,6 +12,8 @@
 
 namespace weft::detail {
 
+class chan_core;
+
 // Happens once; any number of goroutines and plain threads wait for it.
 class event {
  public:
@@ -31,6 +33,9 @@ class event {
     wait_slow();
     return true;
   }
+
+  // A reference to a chan<void> that is closed when it has happened; the same one until then.
+  WEFT_API chan_core* channel() const;
 
   struct waiting;  // for event.cc
 
@@ -74,9 +79,11 @@ class countdown {
     // exactly.
     if (done_.fetch_add(1, std::memory_order_acq_rel) == waits - 1) wake();
   }
+  bool idle() const noexcept {
+    return done_.load(std::memory_order_acquire) == added_.load(std::memory_order_relaxed);
+  }
   void wait() {
-    while (done_.load(std::memory_order_acquire) != added_.load(std::memory_order_relaxed))
-      wait_slow();
+    while (!idle()) wait_slow();
   }
 
  private:
