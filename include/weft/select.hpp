@@ -181,8 +181,9 @@ requires(!std::is_void_v<detail::element_in<C>> &&
          std::convertible_to<V, detail::element_of<detail::element_in<C>>> &&
          detail::plain_handler<std::decay_t<F>>) [[nodiscard]] auto send(C&& c, V&& v, F&& f = {}) {
   using T = detail::element_in<C>;
-  // An rvalue of the very type is moved from if the case fires; anything else is converted now.
-  using held = std::conditional_t<std::is_same_v<V, T>, T&&, T>;
+  // An rvalue of the very type is moved from if the case fires; anything else is converted now, and
+  // so is what a move does not change: such a case may be kept.
+  using held = std::conditional_t<std::is_same_v<V, T> && !std::is_trivially_copyable_v<T>, T&&, T>;
   return detail::send_case<T, detail::held_as<C>, held, std::decay_t<F>>(
       std::forward<C>(c), std::forward<V>(v), std::forward<F>(f));
 }

@@ -11,6 +11,9 @@
 // unlock and goes on elsewhere, but it needs all locks again, and the lowest first: so nothing of
 // it is gone before the last unlock, after which the commit touches nothing of it.
 //
+// The party that woke it may destroy all the channels at once: it knows that the select is over.
+// So the select pins them while it waits (chan_core::pins_, a plain count under the lock).
+//
 // Up to `inline_cases` need no memory beyond the stack. Runs on the caller's stack; the commit on
 // the arriving one.
 #include <algorithm>
@@ -82,6 +85,30 @@ struct selection {
       if (i == 0 || c != channel(i - 1)) c->unlock();
     }
   }
+  // Those on one channel are served in the order in which they queue: that has to be random too.
+  void shuffle_equals() noexcept {
+    for (std::size_t i = 0, end = 0; i < n; i = end) {
+      for (end = i + 1; end < n && channel(end) == channel(i);) ++end;
+      if (end == i + 1) continue;
+      rt::random rng(random_seed());
+      for (std::size_t k = i; k + 1 < end; ++k)
+        std::swap(order[k], order[k + rng.below(static_cast<std::uint32_t>(end - k))]);
+    }
+  }
+  void pin_all() noexcept {
+    for (std::size_t i = 0; i < n; ++i) {
+      if (i == 0 || channel(i) != channel(i - 1)) ++channel(i)->pins_;
+    }
+  }
+  void unpin_and_unlock_all() noexcept {
+    for (std::size_t i = n; i-- > 0;) {
+      chan_core* c = channel(i);
+      if (i != 0 && c == channel(i - 1)) continue;
+      const bool last = --c->pins_ == 0 && c->orphan_;
+      c->unlock();
+      if (last) c->destroy();
+    }
+  }
   select_result try_all();
   select_result wait();
 };
@@ -119,6 +146,8 @@ select_result selection::try_all() {
 
 // Under the locks; without them when it returns.
 select_result selection::wait() {
+  shuffle_equals();
+  pin_all();
   for (std::size_t i = 0; i < n; ++i) {
     const select_case& k = cases[order[i]];
     chan_wait& r = records[i];
@@ -153,7 +182,7 @@ select_result selection::wait() {
     if (r.queued) chan_core::dequeue(queue_of(cases[order[i]]), &r);
     if (r.won) result = {static_cast<int>(r.index), r.success ? op_result::ok : op_result::closed};
   }
-  unlock_all();
+  unpin_and_unlock_all();
   return result;
 }
 

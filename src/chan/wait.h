@@ -66,6 +66,12 @@ struct chan_wait {
   bool queued = false;      // under the channel's lock
   bool success = false;     // a value has passed; else the channel was closed
   bool won = false;         // of several: this one
+
+  // A goroutine whose run is over never runs again: it must not be given anything.
+  bool left_behind() const noexcept {
+    const rt::G* g = w->g;
+    return g != nullptr && g->run_id != rt::sched.run_id.load(rt::memory_order_relaxed);
+  }
 };
 
 }  // namespace weft::detail
