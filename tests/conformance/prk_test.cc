@@ -7,6 +7,8 @@
 #include <ctime>
 #include <gtest/gtest.h>
 #include <memory>
+#include <mutex>
+#include <shared_mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -18,6 +20,7 @@
 #include "support/semaphore.h"
 #include "weft/detail/event.hpp"
 #include "weft/go.hpp"
+#include "weft/sync.hpp"
 
 namespace weft::test {
 namespace {
@@ -290,6 +293,58 @@ TEST(Conformance, PRK_05_nodes_between_two_stacks) {
   }
   EXPECT_EQ(count, nodes);
   EXPECT_EQ(sum, 0U);
+}
+
+// -- PRK-06
+
+TEST(Conformance, PRK_06_readers_together) {
+  for (const int readers : {1, 3, 4}) {
+    run_clean(with_procs(4), [readers] {
+      shared_mutex m;
+      std::atomic<int> in{0};
+      scope s;
+      for (int i = 0; i < readers; ++i) {
+        s.go([&] {
+          std::shared_lock hold(m);
+          ++in;
+          EXPECT_TRUE(eventually([&] { return in == readers; }));
+        });
+      }
+    });
+  }
+}
+
+TEST(Conformance, PRK_06_readers_never_with_a_writer) {
+  constexpr int rounds = full_or(1000, 50);
+  for (const int ps : {1, 2, 4, 10}) {
+    for (const int readers : {1, 3, 10}) {
+      run_clean(with_procs(ps), [readers] {
+        shared_mutex m;
+        std::atomic<int> inside{0};  // 10 000 a writer
+        scope s;
+        for (int i = 0; i < 2; ++i) {
+          s.go([&] {
+            for (int k = 0; k < rounds; ++k) {
+              std::lock_guard hold(m);
+              EXPECT_EQ(inside += 10'000, 10'000);
+              if (k % 8 == 0) yield();
+              inside -= 10'000;
+            }
+          });
+        }
+        for (int i = 0; i < readers; ++i) {
+          s.go([&] {
+            for (int k = 0; k < rounds; ++k) {
+              std::shared_lock hold(m);
+              EXPECT_LT(++inside, 10'000);
+              if (k % 8 == 0) yield();
+              --inside;
+            }
+          });
+        }
+      });
+    }
+  }
 }
 
 }  // namespace
