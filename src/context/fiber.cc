@@ -2,7 +2,10 @@
 // See fiber.h. Runs on the stack that leaves and then on the one that enters.
 #include "context/fiber.h"
 
+#include <atomic>
 #include <pthread.h>
+
+#include "base/atomic.h"
 
 namespace weft::rt {
 
@@ -21,6 +24,43 @@ void fiber::adopt_thread() noexcept {
   handle = __tsan_get_current_fiber();
 #endif
 }
+
+#if defined(WEFT_TSAN)
+namespace {
+
+constexpr std::size_t most_handles = 8192;
+std::atomic<bool> handles_locked{false};
+void* handles[most_handles];
+std::size_t handle_count = 0;
+
+struct handle_lock {
+  handle_lock() noexcept {
+    while (handles_locked.exchange(true, std::memory_order_acquire)) cpu_relax();
+  }
+  ~handle_lock() { handles_locked.store(false, std::memory_order_release); }
+};
+
+}  // namespace
+
+void* fiber::take_handle() noexcept {
+  {
+    handle_lock locked;
+    if (handle_count > 0) return handles[--handle_count];
+  }
+  return __tsan_create_fiber(0);
+}
+
+void fiber::put_handle(void* h) noexcept {
+  {
+    handle_lock locked;
+    if (handle_count < most_handles) {
+      handles[handle_count++] = h;
+      return;
+    }
+  }
+  __tsan_destroy_fiber(h);
+}
+#endif
 
 #if defined(WEFT_ASAN)
 __attribute__((noinline, no_sanitize("address"))) void fiber_switch(fiber& from, fiber& to,

@@ -46,9 +46,21 @@ struct fiber {
     handle = nullptr;
     ASAN_UNPOISON_MEMORY_REGION(reinterpret_cast<void*>(lo), hi - lo);
 #elif defined(WEFT_TSAN)
-    if (handle == nullptr) handle = __tsan_create_fiber(0);
+    handle = take_handle();
 #endif
   }
+  // Its stack goes back; it is not the current one.
+  void retire() noexcept {
+#if defined(WEFT_TSAN)
+    if (handle != nullptr) put_handle(handle);
+    handle = nullptr;
+#endif
+  }
+#if defined(WEFT_TSAN)
+  // TSan has 8128 of them and no more, so they are recycled.
+  static void* take_handle() noexcept;
+  static void put_handle(void* h) noexcept;
+#endif
   // First thing on a fresh stack.
   void entered() noexcept {
 #if defined(WEFT_ASAN)

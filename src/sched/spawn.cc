@@ -138,6 +138,7 @@ bool is_default(const stack& s) noexcept { return s.hi - s.base == default_slot(
 // Shell and stack, whichever it has.
 [[gnu::always_inline]] inline void put_back(P* p, G* g) noexcept {
   if (g->stk) {
+    g->fiber.retire();
     put_stack(p, g->stk);
     g->stk = stack{};
   }

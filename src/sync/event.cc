@@ -176,8 +176,8 @@ void countdown::wait_slow() {
         auto* self = static_cast<countdown*>(arg);
         const std::uint64_t n = self->snapshot_;
         // Release: waiter_ and snapshot_ are seen by the one who counts to the end (acq_rel in
-        // done).
-        if (self->done_.fetch_add(waits - n, std::memory_order_acq_rel) == n) self->wake();
+        // done). More than n may have ended since the snapshot: those who were started after it.
+        if (self->done_.fetch_add(waits - n, std::memory_order_acq_rel) >= n) self->wake();
       },
       this, rt::wait_reason::scope_wait);
 }

@@ -240,6 +240,26 @@ TEST_F(Scope, FromItsOwnGoroutines) {
   });
 }
 
+// The waiter's count of what was started is old by the time it parks: more than that may have ended
+// meanwhile.
+TEST_F(Scope, StartedAndEndedWhileTheWaiterParks) {
+  run_on_each([] {
+    for (int round = 0; round < scaled(3000); ++round) {
+      std::atomic<int> ran{0};
+      scope s;
+      for (int i = 0; i < 3; ++i) {
+        s.go([&] {
+          s.go([&] { ++ran; });
+          weft::yield();
+          s.go([&] { ++ran; });
+        });
+      }
+      s.wait();
+      ASSERT_EQ(ran, 6);
+    }
+  });
+}
+
 TEST_F(Scope, FromAPlainThread) {
   run_on_each([] {
     event joined;
