@@ -237,7 +237,7 @@ void round_trip(Make make, Look look) {
       EXPECT_EQ(look(*v), i);
     }
     for (; i < 120; ++i)
-      select(recv(c, [&](std::optional<T> v) { EXPECT_EQ(look(*v), i); }), timeout(1h));
+      select(recv(c, [&](const std::optional<T>& v) { EXPECT_EQ(look(*v), i); }), timeout(1h));
     for (T& v : c) EXPECT_EQ(look(v), i++);
     EXPECT_EQ(i, 150);
     EXPECT_FALSE(c.recv());
