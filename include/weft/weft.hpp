@@ -8,3 +8,4 @@
 #include <weft/go.hpp>
 #include <weft/run.hpp>
 #include <weft/select.hpp>
+#include <weft/sync.hpp>
