@@ -24,6 +24,7 @@ class Row:
 
 M = 1_000_000
 YIELDS = (2 * M, 10 * M)    # in all, however many goroutines share them
+LOCKS = (20 * M, 100 * M)   # likewise
 
 ROWS = [
     Row("yield1", "one goroutine yields", YIELDS),
@@ -49,6 +50,9 @@ ROWS = [
     Row("close_wakes", "close wakes 1 M receivers, each", (200_000, M), bar=0.5, best_other=86),
     Row("skynet", "skynet, a million leaves", (M, M), "ms", bar=0.4, best_other=283),
     Row("sieve", "prime sieve of 2500", (2500, 2500), "ms", bar=0.4),
+    Row("mutex1", "lock and unlock, alone", LOCKS, bar=1.0, best_other=8),
+    Row("mutex2", "2 goroutines lock and unlock", LOCKS, bar=1.0, best_other=10),
+    Row("mutex100", "100 goroutines lock and unlock", LOCKS, bar=0.7, best_other=10),
     # n is milliseconds. 2 ms of CPU in 10 s is the limit.
     Row("idle1000", "1000 parked goroutines: CPU used", (2_000, 10_000), "us/s", limit=200, best_other=30),
 ]

@@ -28,6 +28,9 @@ var workloads = map[string]func(name string, n int){
 	"close_wakes":         closeWakes,
 	"skynet":              skynet,
 	"sieve":               sieve,
+	"mutex1":              nsPerOp(locks(1)),
+	"mutex2":              nsPerOp(locks(2)),
+	"mutex100":            nsPerOp(locks(100)),
 	"idle1000":            idle,
 }
 
