@@ -17,6 +17,7 @@
 
 #include "support/allocations.h"
 #include "support/channels.h"
+#include "support/leaks.h"
 #include "support/runtime.h"
 #include "weft/chan.hpp"
 #include "weft/select.hpp"
@@ -349,6 +350,7 @@ TEST(Conformance, CHN_08_closed_alike_in_every_shape) {
 }
 
 TEST(Conformance, CHN_08_nil_blocks_for_ever) {
+  goroutines_are_left_behind = true;
   weft::run([] {
     std::vector<watched> all;
     for (const shape& in : shapes) {

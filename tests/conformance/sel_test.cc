@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "support/channels.h"
+#include "support/leaks.h"
 #include "support/runtime.h"
 #include "weft/chan.hpp"
 #include "weft/select.hpp"
@@ -159,6 +160,7 @@ void check(expect e, const char* what, std::function<void()> f) {
 }
 
 TEST(Conformance, SEL_07_table) {
+  goroutines_are_left_behind = true;
   weft::run([] {
     constexpr auto always = expect::always_blocks, never = expect::never_blocks;
     const chan<int> nil = nullptr;

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "support/channels.h"
+#include "support/leaks.h"
 #include "unit/sched/support.h"
 #include "weft/chan.hpp"
 #include "weft/select.hpp"
@@ -668,6 +669,7 @@ TEST_F(Chan, MayGoWhileASelectOfAThreadIsOnItsWayOut) {
 // -- over the end of a run
 
 TEST_F(Chan, WaitersOfARunThatIsOverAreForgotten) {
+  test::goroutines_are_left_behind = true;
   const chan<int> c, full(1);
   full.send(1);
   weft::run(test::with_procs(2), [&] {
