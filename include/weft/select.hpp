@@ -294,11 +294,7 @@ class selector {
   template <class Rep, class Period, class F = detail::no_handler>
   requires detail::plain_handler<std::decay_t<F>> selector& timeout(
       std::chrono::duration<Rep, Period> d, F&& f = {}) {
-    const auto ns = std::chrono::duration<long double, std::nano>(d).count();
-    const std::int64_t n = ns >= 9e18L ? INT64_MAX
-                           : ns <= 0   ? 0
-                                       : std::chrono::ceil<std::chrono::nanoseconds>(d).count();
-    add<plain_entry<std::decay_t<F>>>(kind::timeout, n, std::forward<F>(f));
+    add<plain_entry<std::decay_t<F>>>(kind::timeout, detail::to_ns(d), std::forward<F>(f));
     return *this;
   }
   template <class F = detail::no_handler>
@@ -408,7 +404,7 @@ class selector {
       if (e.what == kind::otherwise) {
         otherwise_index = static_cast<int>(i);
       } else if (e.what == kind::timeout) {
-        const std::int64_t at = detail::deadline_in(std::chrono::nanoseconds(e.after_ns));
+        const std::int64_t at = detail::deadline_after(e.after_ns);
         if (timeout_index < 0 || at < deadline) {
           deadline = at;
           timeout_index = static_cast<int>(i);

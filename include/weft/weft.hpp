@@ -9,3 +9,4 @@
 #include <weft/run.hpp>
 #include <weft/select.hpp>
 #include <weft/sync.hpp>
+#include <weft/time.hpp>

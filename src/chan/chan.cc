@@ -64,17 +64,21 @@ void chan_core::unlock_slow(std::atomic<std::uint32_t>* word) noexcept { rt::fut
 
 // -- life
 
-chan_core* chan_core::make(std::size_t capacity, const elem_ops& ops) {
+chan_core* chan_core::make(std::size_t capacity, const elem_ops& ops, std::size_t extra,
+                           void (*last_rites)(chan_core*) noexcept) {
   const std::size_t spare = ops.nothrow || capacity == 0 ? 0 : 1;
   const std::size_t align = ops.align > alignof(chan_core) ? ops.align : alignof(chan_core);
   const std::size_t at = (sizeof(chan_core) + align - 1) / align * align;
   constexpr std::size_t most = std::size_t{1} << 47;  // what an address space has
   if (capacity > PTRDIFF_MAX) throw_bad_size();
   if (ops.size != 0 && capacity > (most - at) / ops.size - spare) throw_bad_size();
-  void* memory = ::operator new (at + (capacity + spare) * ops.size, std::align_val_t{align});
+  if (extra != 0) extra += alignof(std::max_align_t);
+  void* memory =
+      ::operator new (at + (capacity + spare) * ops.size + extra, std::align_val_t{align});
   auto* c = ::new (memory) chan_core(capacity, ops);
   c->cells_ = capacity + spare;
   c->buffer_at_ = at;
+  c->last_rites_ = last_rites;
   return c;
 }
 
@@ -86,6 +90,7 @@ void chan_core::last_handle_gone() noexcept {
 }
 
 void chan_core::destroy() noexcept {
+  if (last_rites_ != nullptr) last_rites_(this);
   if (ops_->destroy != nullptr) {
     for (std::size_t n = count_.load(std::memory_order_relaxed), i = 0; i < n; ++i)
       ops_->destroy(cell(head_ + i));

@@ -29,8 +29,9 @@ thread_local lock_rank held[max_held];
 thread_local int nheld = 0;
 }  // namespace
 
-__attribute__((noinline)) void rank_acquire(lock_rank r) noexcept {
-  if (nheld > 0 && held[nheld - 1] >= r) {
+namespace {
+void acquire(lock_rank r, bool beside) noexcept {
+  if (nheld > 0 && (held[nheld - 1] > r || (held[nheld - 1] == r && !beside))) {
     begin_fatal();
     printer(2) << "fatal error: lock order: rank " << static_cast<int>(r)
                << " taken while holding rank " << static_cast<int>(held[nheld - 1]) << '\n';
@@ -39,6 +40,10 @@ __attribute__((noinline)) void rank_acquire(lock_rank r) noexcept {
   if (nheld == max_held) fatal("lock order: too many locks held");
   held[nheld++] = r;
 }
+}  // namespace
+
+__attribute__((noinline)) void rank_acquire(lock_rank r) noexcept { acquire(r, false); }
+__attribute__((noinline)) void rank_beside(lock_rank r) noexcept { acquire(r, true); }
 
 __attribute__((noinline)) void rank_release(lock_rank r) noexcept {
   for (int i = nheld; i-- > 0;) {

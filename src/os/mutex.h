@@ -17,10 +17,12 @@ namespace weft::rt {
 
 #if defined(WEFT_DEV)
 void rank_acquire(lock_rank r) noexcept;  // fatal "lock order" unless r is above all held
+void rank_beside(lock_rank r) noexcept;   // r itself may be held already
 void rank_release(lock_rank r) noexcept;
 int ranks_held() noexcept;  // locks held by this thread
 #else
 inline void rank_acquire(lock_rank) noexcept {}
+inline void rank_beside(lock_rank) noexcept {}
 inline void rank_release(lock_rank) noexcept {}
 inline int ranks_held() noexcept { return 0; }
 #endif
@@ -33,6 +35,13 @@ class mutex {
 
   void lock() noexcept {
     rank_acquire(rank_);
+    std::uint32_t free = 0;
+    if (!word_.compare_exchange_strong(free, 1, memory_order_acquire, memory_order_relaxed))
+      lock_slow();
+  }
+  // Beside another of the same rank, where the caller knows the order.
+  void lock_beside() noexcept {
+    rank_beside(rank_);
     std::uint32_t free = 0;
     if (!word_.compare_exchange_strong(free, 1, memory_order_acquire, memory_order_relaxed))
       lock_slow();

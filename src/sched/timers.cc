@@ -4,7 +4,8 @@
 //   - a thief, in the last pass over all Ps, if the P is busy;
 //   - when every P is idle, the M that went to sleep with the deadline (worker.cc, 'the watcher');
 //   - while Ps are busy and nobody comes by, sysmon sees the deadline pass and sends the P through
-//   find_work.
+//   find_work;
+//   - the service thread, if it was armed without a P or its run is over.
 //
 // `earliest` mirrors the heap's top so that all of them can look without the lock: it is written
 // under the lock, read anywhere. A reader that misses a change by an instant is one of several, and
@@ -13,23 +14,34 @@
 // Runs on goroutine stacks (arm, disarm), g0 (run_timers). Lock: the heap's own, rank timer.
 #include "sched/timers.h"
 
+#include "os/thread.h"
 #include "sched/park.h"
 
 namespace weft::rt {
 
+namespace {
+
+// h.lock is held.
+void push(timer_home& h, timer* t) noexcept {
+  t->home.store(&h, memory_order_relaxed);
+  h.heap.push(t);
+  h.earliest.store(h.heap.earliest(), memory_order_seq_cst);  // with the watcher's second look
+                                                              // (worker.cc) and service_main's
+}
+
+}  // namespace
+
 void arm(timer* t, std::int64_t when) noexcept {
   timer_home& h = current_m()->p->timers;
   t->when = when;
-  t->home = &h;
   h.lock.lock();
-  h.heap.push(t);
-  h.earliest.store(h.heap.earliest(),
-                   memory_order_seq_cst);  // with the watcher's second look (worker.cc)
+  push(h, t);
   h.lock.unlock();
 }
 
 bool disarm(timer* t) noexcept {
-  timer_home& h = *t->home;  // changes only in a stopped world, and we are running
+  // Changes only in a stopped world, and we are running.
+  timer_home& h = *t->home.load(memory_order_relaxed);
   h.lock.lock();
   const bool pending = t->place != 0;
   if (pending) {
@@ -70,18 +82,123 @@ void sleep_until(std::int64_t deadline, wait_reason why) {
       &s, why);
 }
 
-bool run_timers(P* p, std::int64_t now) noexcept {
-  timer_home& h = p->timers;
-  if (h.earliest.load(memory_order_relaxed) > now) return false;
+namespace {
+
+// Fires what is due in h, durable ones in batches outside the lock.
+bool fire_due(timer_home& h, std::int64_t now) noexcept {
+  struct due {
+    durable_timer* t;
+    std::uint64_t seq;
+  };
+  constexpr std::size_t batch = 32;
+  due list[batch];
   bool any = false;
-  h.lock.lock();
-  while (timer* t = h.heap.pop_due(now)) {
-    any = true;
-    t->fire(t);
+  for (;;) {
+    std::size_t n = 0;
+    h.lock.lock();
+    while (n < batch) {
+      timer* t = h.heap.pop_due(now);
+      if (t == nullptr) break;
+      any = true;
+      if (!t->durable) {
+        t->fire(t);
+        continue;
+      }
+      auto* d = static_cast<durable_timer*>(t);
+      if (d->keep(d)) list[n++] = {d, d->seq};
+    }
+    h.earliest.store(h.heap.earliest(), memory_order_seq_cst);
+    h.lock.unlock();
+    for (std::size_t i = 0; i < n; ++i) list[i].t->fired(list[i].t, list[i].seq, now);
+    if (n < batch) return any;
   }
-  h.earliest.store(h.heap.earliest(), memory_order_seq_cst);
+}
+
+// -- the service: for timers without a P
+
+constinit timer_home service;
+constinit note service_note;
+constinit atomic<bool> service_on{false};
+
+void service_main(void*) noexcept {
+  for (;;) {
+    service_note.clear();
+    const std::int64_t t = service.earliest.load(memory_order_seq_cst);  // after clear: a wake-up
+                                                                         // from now on is kept
+    const std::int64_t now = nanotime();
+    if (t <= now) {
+      fire_due(service, now);
+    } else {
+      service_note.sleep_until(t == never ? -1 : t);
+    }
+  }
+}
+
+void need_service() noexcept {
+  if (service_on.load(memory_order_acquire) || service_on.exchange(true, memory_order_acq_rel))
+    return;
+  const int err = start_thread(service_main, nullptr, "weft-timers");
+  if (err != 0) fatal_errno("cannot start the timer thread", err);
+}
+
+// Everything to the service but what lies on stacks, which is dropped with its goroutine. Both
+// locks are held while one moves: a plain thread may be disarming it.
+void to_service(timer_home& from) noexcept {
+  bool any = false;
+  from.lock.lock();
+  service.lock.lock_beside();
+  while (timer* t = from.heap.pop()) {
+    if (!t->durable) continue;
+    push(service, t);
+    any = true;
+  }
+  from.earliest.store(never, memory_order_seq_cst);
+  service.lock.unlock();
+  from.lock.unlock();
+  if (!any) return;
+  need_service();
+  service_note.wake();
+}
+
+}  // namespace
+
+void arm(durable_timer* t, std::int64_t when, std::uint64_t seq) noexcept {
+  M* m = current_m();
+  const bool own = m != nullptr && m->p != nullptr;
+  timer_home& h = own ? m->p->timers : service;
+  h.lock.lock();
+  t->when = when;
+  t->seq = seq;
+  push(h, t);
+  const bool first = h.heap.earliest() == when;
   h.lock.unlock();
-  return any;
+  if (own) return;
+  need_service();
+  if (first) service_note.wake();
+}
+
+bool disarm(durable_timer* t) noexcept {
+  for (;;) {
+    timer_home* h = t->home.load(memory_order_acquire);
+    if (h == nullptr) return false;  // never armed
+    h->lock.lock();
+    if (t->home.load(memory_order_relaxed) != h) {  // moved to another heap meanwhile
+      h->lock.unlock();
+      continue;
+    }
+    const bool pending = t->place != 0;
+    if (pending) {
+      h->heap.remove(t);
+      h->earliest.store(h->heap.earliest(), memory_order_seq_cst);
+    }
+    h->lock.unlock();
+    return pending;
+  }
+}
+
+bool run_timers(P* p, std::int64_t now) noexcept {
+  if (p->timers.earliest.load(memory_order_relaxed) > now) return false;
+  return fire_due(p->timers, now);
 }
 
 std::int64_t earliest_timer() noexcept {
@@ -97,20 +214,14 @@ std::int64_t earliest_timer() noexcept {
 }
 
 void move_timers(P* from, P* to) noexcept {
-  while (timer* t = from->timers.heap.pop()) {
-    t->home = &to->timers;
-    to->timers.heap.push(t);
-  }
+  from->timers.lock.lock();
+  to->timers.lock.lock_beside();
+  while (timer* t = from->timers.heap.pop()) push(to->timers, t);
   from->timers.earliest.store(never, memory_order_seq_cst);
-  to->timers.earliest.store(to->timers.heap.earliest(), memory_order_seq_cst);
+  to->timers.lock.unlock();
+  from->timers.lock.unlock();
 }
 
-void drop_timers(P* p) noexcept {
-  p->timers.lock.lock();
-  while (p->timers.heap.pop() != nullptr) {
-  }
-  p->timers.earliest.store(never, memory_order_seq_cst);
-  p->timers.lock.unlock();
-}
+void drop_timers(P* p) noexcept { to_service(p->timers); }
 
 }  // namespace weft::rt

@@ -1,14 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 // Timers of goroutines: armed on the P they run on, fired by whoever schedules.
 //
-// fire(t) runs under the heap's lock, on an M with a P: it may make goroutines ready and nothing
-// else; it must not arm or disarm. Because of the lock, when disarm() has returned, t is neither
-// pending nor being fired: its memory may go.
+// A plain timer lies on the stack of the goroutine that waits. fire(t) runs under the heap's lock,
+// on an M with a P: it may make goroutines ready and nothing else; it must not arm or disarm.
+// Because of the lock, when disarm() has returned, t is neither pending nor being fired: its memory
+// may go.
+//
+// A durable timer lies on the heap and may outlast the goroutine and the run it was armed in, and a
+// plain thread may arm it. Those armed without a P, and those that a run leaves behind, are fired
+// by a service thread. fired() runs outside the heap's lock, on g0 or on the service thread: it may
+// take locks, wake and start goroutines, arm again; it must not park or run user code. It may
+// therefore come late, after a disarm: the owner numbers its armings and ignores a stale one. The
+// owner's own lock orders arm and disarm of one timer.
 #pragma once
 
 #include "sched/sched.h"
 
 namespace weft::rt {
+
+struct durable_timer : timer {
+  // Under the heap's lock, when it is due: keeps it alive until fired() has run. False: it is being
+  // destroyed, leave it.
+  bool (*keep)(durable_timer*) noexcept = nullptr;
+  void (*fired)(durable_timer*, std::uint64_t seq, std::int64_t now) noexcept = nullptr;
+  std::uint64_t seq = 0;  // of the arming; under the heap's lock
+
+  durable_timer() noexcept { durable = true; }
+};
+// From anywhere; it must not be armed.
+void arm(durable_timer* t, std::int64_t when, std::uint64_t seq) noexcept;
+bool disarm(durable_timer* t) noexcept;  // true: it had not come to be fired
 
 void arm(timer* t, std::int64_t when) noexcept;  // on a goroutine; t is not armed
 bool disarm(timer* t) noexcept;                  // true: it had not fired

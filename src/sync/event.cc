@@ -31,6 +31,8 @@ struct event::timed : waiting, rt::timer {
   static void time_is_up(rt::timer* t) noexcept;
 };
 
+std::int64_t now_ns() noexcept { return rt::nanotime(); }
+
 bool event::lock() const noexcept {
   for (;;) {
     std::uint32_t w = 0;

@@ -14,6 +14,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/atomic.h"
+
 namespace weft::rt {
 
 struct timer;
@@ -26,9 +28,9 @@ struct timer_home;
 struct timer {
   std::int64_t when = never;  // CLOCK_MONOTONIC, ns; of interest only while it is in a heap
   timer_fn fire = nullptr;
-  timer_home* home =
-      nullptr;  // set by arm(); constant while armed, but for a change of P (under both locks)
+  atomic<timer_home*> home{nullptr};  // whose heap; set by arm(), changes under both locks
   std::uint32_t place = 0;  // 1 + index in the heap; 0: in none
+  bool durable = false;     // a durable_timer (sched/timers.h)
 };
 
 class timer_heap {

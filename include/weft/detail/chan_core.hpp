@@ -71,7 +71,9 @@ struct wait_queue {
 class chan_core {
  public:
   // Throws std::length_error "makechan: size out of range", std::bad_alloc.
-  WEFT_API static chan_core* make(std::size_t capacity, const elem_ops& ops);
+  static chan_core* make(std::size_t capacity, const elem_ops& ops) {
+    return make(capacity, ops, 0, nullptr);
+  }
   void retain() noexcept { refs_.fetch_add(1, std::memory_order_relaxed); }
   void release() noexcept {
     // With the others' release: what they did with the channel happened before its end.
@@ -109,15 +111,25 @@ class chan_core {
   }
 
   std::size_t len() const noexcept {
+    if (last_rites_ != nullptr) return 0;
     const std::size_t n = count_.load(std::memory_order_relaxed);
     return n < capacity_ ? n : capacity_;  // for a moment it may hold one more, see chan.cc
   }
-  std::size_t cap() const noexcept { return capacity_; }
+  std::size_t cap() const noexcept { return last_rites_ != nullptr ? 0 : capacity_; }
   bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
 
  private:
   friend struct selection;
+  friend struct timer_core;
   struct op;
+  // With `extra` bytes behind the buffer and a function to be called before the end: the channel of
+  // a timer, which looks unbuffered (src/time).
+  WEFT_API static chan_core* make(std::size_t capacity, const elem_ops& ops, std::size_t extra,
+                                  void (*last_rites)(chan_core*) noexcept);
+  void* extra() noexcept {
+    constexpr std::size_t a = alignof(std::max_align_t);
+    return reinterpret_cast<std::byte*>(this) + (buffer_at_ + cells_ * ops_->size + a - 1) / a * a;
+  }
   chan_core(std::size_t capacity, const elem_ops& ops) noexcept : ops_(&ops), capacity_(capacity) {}
   WEFT_API void last_handle_gone() noexcept;
   void destroy() noexcept;
@@ -167,6 +179,7 @@ class chan_core {
   std::atomic<std::size_t> count_{0};  // written under the lock
   wait_queue receivers_, senders_;
   std::atomic<std::uint64_t> refs_{1};
+  void (*last_rites_)(chan_core*) noexcept = nullptr;
   // Selects that wait here; each takes the lock once more when it is woken, perhaps by another
   // channel, so it keeps the channel though nobody may have a handle any more. Under the lock.
   std::uint32_t pins_ = 0;

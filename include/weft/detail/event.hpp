@@ -53,15 +53,24 @@ class event {
   mutable waiting* last_ = nullptr;
 };
 
-// The steady clock's time in `d` from now, rounded up, saturating.
+WEFT_API std::int64_t now_ns() noexcept;  // of weft::clock
+
+// Nanoseconds, rounded up, saturating; 0 for what is not positive.
+template <class Rep, class Period>
+std::int64_t to_ns(std::chrono::duration<Rep, Period> d) {
+  if (!(d > d.zero())) return 0;
+  const std::chrono::duration<long double, std::nano> wide(d);
+  if (wide.count() >= static_cast<long double>(INT64_MAX)) return INT64_MAX;
+  return std::chrono::ceil<std::chrono::nanoseconds>(d).count();
+}
+// The clock's time in `ns` from now, saturating.
+inline std::int64_t deadline_after(std::int64_t ns) noexcept {
+  const std::int64_t now = now_ns();
+  return ns >= INT64_MAX - now ? INT64_MAX : now + ns;
+}
 template <class Rep, class Period>
 std::int64_t deadline_in(std::chrono::duration<Rep, Period> d) {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  if (d <= d.zero()) return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-  const std::chrono::duration<long double, std::nano> wide(d);
-  const std::chrono::nanoseconds start = std::chrono::duration_cast<std::chrono::nanoseconds>(now);
-  if (wide.count() >= static_cast<long double>(INT64_MAX - start.count() - 1)) return INT64_MAX;
-  return (start + std::chrono::ceil<std::chrono::nanoseconds>(d)).count();
+  return deadline_after(to_ns(d));
 }
 
 // Counts what was started and what has ended, on a cache line each: starters and finishers are on

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Time: the clock, sleeping, timers and tickers.
+//
+// Go 1.23's rules: a timer's channel has no buffer that anybody can see; after stop or reset has
+// returned, no value of the time before is received. A channel timer ends with its last handle, the
+// channel included; after_func fires whether or not its handle is kept.
+#pragma once
+
+#include <chrono>
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include <weft/chan.hpp>
+#include <weft/detail/clock.hpp>
+
+namespace weft {
+
+namespace detail {
+
+WEFT_API void sleep_until_ns(std::int64_t deadline);
+
+// The state behind timer, ticker and after_func, in one block with its channel.
+WEFT_API chan_ref make_timer(std::int64_t deadline, std::int64_t period);
+WEFT_API chan_ref make_func_timer(std::int64_t deadline, void (*run)(void*), void* arg,
+                                  void (*drop)(void*) noexcept);
+// Whether it was going to fire, or had fired and nobody has received it yet.
+WEFT_API bool stop_timer(chan_core* c) noexcept;
+WEFT_API bool reset_timer(chan_core* c, std::int64_t deadline, std::int64_t period) noexcept;
+[[noreturn]] WEFT_API void throw_timer_misuse(const char* what);
+
+WEFT_API recv_chan<clock::time_point> timer_channel(const chan_ref& c) noexcept;
+
+// Time points of any clock, as one of ours.
+template <class Clock, class Duration>
+std::int64_t to_deadline(std::chrono::time_point<Clock, Duration> tp) {
+  if constexpr (std::is_same_v<Clock, clock> || std::is_same_v<Clock, std::chrono::steady_clock>) {
+    if (tp == std::chrono::time_point<Clock, Duration>::max()) return INT64_MAX;
+    return to_ns(tp.time_since_epoch());
+  } else {
+    if (tp == std::chrono::time_point<Clock, Duration>::max()) return INT64_MAX;
+    return deadline_in(tp - Clock::now());
+  }
+}
+
+}  // namespace detail
+
+template <class Rep, class Period>
+void sleep_for(std::chrono::duration<Rep, Period> d) {
+  detail::sleep_until_ns(detail::deadline_in(d));
+}
+template <class Clock, class Duration>
+void sleep_until(std::chrono::time_point<Clock, Duration> tp) {
+  do {
+    detail::sleep_until_ns(detail::to_deadline(tp));
+  } while (Clock::now() < tp);  // a clock that was set meanwhile
+}
+
+class timer {
+ public:
+  recv_chan<clock::time_point> c;  // nil for after_func
+
+  timer() noexcept = default;
+  template <class Rep, class Period>
+  explicit timer(std::chrono::duration<Rep, Period> d)
+      : timer(detail::make_timer(detail::deadline_in(d), 0), true) {}
+
+  // True: it will not fire any more, and would have.
+  bool stop() const {
+    if (s_.get() == nullptr) detail::throw_timer_misuse("time: Stop called on uninitialized Timer");
+    return detail::stop_timer(s_.get());
+  }
+  // Fires d from now instead. True: it was still pending.
+  template <class Rep, class Period>
+  bool reset(std::chrono::duration<Rep, Period> d) const {
+    if (s_.get() == nullptr)
+      detail::throw_timer_misuse("time: Reset called on uninitialized Timer");
+    return detail::reset_timer(s_.get(), detail::deadline_in(d), 0);
+  }
+
+ private:
+  timer(detail::chan_ref s, bool with_channel) : s_(std::move(s)) {
+    if (with_channel) c = detail::timer_channel(s_);
+  }
+  template <class Rep, class Period, std::invocable F>
+  friend timer after_func(std::chrono::duration<Rep, Period> d, F&& f);
+  detail::chan_ref s_;
+};
+
+class ticker {
+ public:
+  recv_chan<clock::time_point> c;
+
+  ticker() noexcept = default;
+  template <class Rep, class Period>
+  explicit ticker(std::chrono::duration<Rep, Period> d) {
+    if (d <= d.zero()) detail::throw_timer_misuse("non-positive interval for NewTicker");
+    const std::int64_t ns = detail::to_ns(d);
+    s_ = detail::make_timer(detail::deadline_after(ns), ns);
+    c = detail::timer_channel(s_);
+  }
+  void stop() const noexcept {
+    if (s_.get() != nullptr) detail::stop_timer(s_.get());
+  }
+  template <class Rep, class Period>
+  void reset(std::chrono::duration<Rep, Period> d) const {
+    if (d <= d.zero()) detail::throw_timer_misuse("non-positive interval for Ticker.Reset");
+    if (s_.get() == nullptr)
+      detail::throw_timer_misuse("time: Reset called on uninitialized Ticker");
+    const std::int64_t ns = detail::to_ns(d);
+    detail::reset_timer(s_.get(), detail::deadline_after(ns), ns);
+  }
+
+ private:
+  detail::chan_ref s_;
+};
+
+template <class Rep, class Period>
+[[nodiscard]] recv_chan<clock::time_point> after(std::chrono::duration<Rep, Period> d) {
+  return timer(d).c;
+}
+template <class Rep, class Period>
+[[nodiscard]] recv_chan<clock::time_point> tick(std::chrono::duration<Rep, Period> d) {
+  if (d <= d.zero()) return {};
+  return ticker(d).c;
+}
+
+// f runs in a goroutine of its own.
+template <class Rep, class Period, std::invocable F>
+timer after_func(std::chrono::duration<Rep, Period> d, F&& f) {
+  using fn = std::decay_t<F>;
+  auto owned = std::make_unique<fn>(std::forward<F>(f));
+  timer t(detail::make_func_timer(
+              detail::deadline_in(d), [](void* p) { std::invoke(*static_cast<fn*>(p)); },
+              owned.get(), [](void* p) noexcept { delete static_cast<fn*>(p); }),
+          false);
+  (void)owned.release();
+  return t;
+}
+
+}  // namespace weft

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// Timers and tickers with a channel, and after_func.
+//
+// A timer is a channel with a durable timer behind its buffer, in one block; the channel's count is
+// its life and the channel's lock guards it. The buffer has one cell, which nobody sees: len and
+// cap are 0, and stop and reset empty it, so that nothing stale is received after them.
+//
+// Each arming has a number. A firing that was already under way when the timer was stopped or reset
+// finds another number, under the lock, and does nothing.
+//
+// Who keeps it alive. A channel timer ends with its last handle: the heap does not count, and when
+// it is due the heap only keeps one that is not yet on its way out (keep). A function timer must
+// fire without any handle: each arming counts as one.
+//
+// Locks: the channel's, then the heap's. fired() comes without any. Runs on the caller's stack, and
+// on g0 or the service thread (fired).
+#include <new>
+#include <stdexcept>
+
+#include "chan/wait.h"
+#include "os/clock.h"
+#include "sched/park.h"
+#include "sched/timers.h"
+#include "weft/detail/chan_core.hpp"
+#include "weft/go.hpp"
+#include "weft/time.hpp"
+
+namespace weft::detail {
+
+// Friend of chan_core.
+struct timer_core : rt::durable_timer {
+  chan_core* c = nullptr;
+  // -- under the channel's lock.
+  std::uint64_t number = 0;  // of the arming
+  std::int64_t period = 0;
+  bool pending = false;
+  // -- a function timer's.
+  void (*run)(void*) = nullptr;
+  void* arg = nullptr;
+  void (*drop)(void*) noexcept = nullptr;
+
+  static timer_core* of(chan_core* core) noexcept {
+    return static_cast<timer_core*>(core->extra());
+  }
+
+  static chan_ref make(bool channel) {
+    chan_ref r(chan_core::make(1, ops_of<clock::time_point>, sizeof(timer_core), last_rites));
+    auto* t = ::new (r->extra()) timer_core;
+    t->c = r.get();
+    t->keep = channel ? keep_channel : keep_function;
+    t->fired = on_fire;
+    return r;
+  }
+  struct func_call {
+    chan_ref t;
+    void operator()() const {
+      timer_core* self = of(t.get());
+      self->run(self->arg);
+    }
+  };
+
+  static bool keep_channel(rt::durable_timer* d) noexcept {
+    auto& refs = static_cast<timer_core*>(d)->c->refs_;
+    std::uint64_t n = refs.load(std::memory_order_relaxed);
+    while (n != 0 && !refs.compare_exchange_weak(n, n + 1, std::memory_order_relaxed)) {
+    }
+    return n != 0;
+  }
+  static bool keep_function(rt::durable_timer*) noexcept { return true; }  // the arming's count
+
+  static void last_rites(chan_core* core) noexcept {
+    timer_core* t = of(core);
+    rt::disarm(t);
+    if (t->drop != nullptr) t->drop(t->arg);
+    t->~timer_core();
+  }
+
+  // Under the channel's lock.
+  void start(std::int64_t deadline, std::int64_t every) noexcept {
+    period = every;
+    pending = true;
+    ++number;
+    if (deadline == rt::never) return;  // for ever
+    if (run != nullptr) c->retain();
+    rt::arm(this, deadline, number);
+  }
+  // Under the channel's lock. *releases: the count of an arming that will not fire.
+  bool halt(bool* releases) noexcept {
+    const bool was = pending || c->count_.load(std::memory_order_relaxed) != 0;
+    pending = false;
+    ++number;
+    c->count_.store(0, std::memory_order_release);  // with looks_empty
+    *releases = rt::disarm(this) && run != nullptr;
+    return was;
+  }
+
+  static bool stop(chan_core* core) noexcept {
+    bool releases = false;
+    core->lock();
+    const bool was = of(core)->halt(&releases);
+    core->unlock();
+    if (releases) core->release();
+    return was;
+  }
+  static bool reset(chan_core* core, std::int64_t deadline, std::int64_t every) noexcept {
+    bool releases = false;
+    core->lock();
+    const bool was = of(core)->halt(&releases);
+    of(core)->start(deadline, every);
+    core->unlock();
+    if (releases) core->release();
+    return was;
+  }
+
+  static void on_fire(rt::durable_timer* d, std::uint64_t seq, std::int64_t now) noexcept {
+    auto* t = static_cast<timer_core*>(d);
+    chan_core* c = t->c;
+    const chan_ref kept(c);  // what keep() or the arming has counted
+    chan_wait* woken = nullptr;
+    c->lock();
+    if (t->number != seq || !t->pending) {  // stopped or reset meanwhile
+      c->unlock();
+      return;
+    }
+    if (t->period != 0) {  // the next one that is not past
+      const std::int64_t late = now - t->when;
+      const std::int64_t next = t->when + (late / t->period + 1) * t->period;
+      rt::arm(t, next, seq);
+    } else {
+      t->pending = false;
+    }
+    if (t->run == nullptr) {
+      clock::time_point tp{std::chrono::nanoseconds(now)};
+      c->send_now(&tp, &woken);  // if the last one has not been received it stays
+    }
+    c->unlock();
+    if (woken != nullptr) woken->w->wake();
+    if (t->run != nullptr) spawn<closure<func_call>>(func_call{kept});
+  }
+};
+
+chan_ref make_timer(std::int64_t deadline, std::int64_t period) {
+  chan_ref r = timer_core::make(true);
+  timer_core::of(r.get())->start(deadline, period);  // nobody else has it yet
+  return r;
+}
+
+chan_ref make_func_timer(std::int64_t deadline, void (*run)(void*), void* arg,
+                         void (*drop)(void*) noexcept) {
+  chan_ref r = timer_core::make(false);
+  timer_core* t = timer_core::of(r.get());
+  t->run = run;
+  t->arg = arg;
+  t->drop = drop;
+  t->start(deadline, 0);
+  return r;
+}
+
+bool stop_timer(chan_core* c) noexcept { return timer_core::stop(c); }
+
+bool reset_timer(chan_core* c, std::int64_t deadline, std::int64_t period) noexcept {
+  return timer_core::reset(c, deadline, period);
+}
+
+recv_chan<clock::time_point> timer_channel(const chan_ref& c) noexcept {
+  return chan_access::adopt<recv_chan<clock::time_point>>(c);
+}
+
+void throw_timer_misuse(const char* what) { throw std::logic_error(what); }
+
+void sleep_until_ns(std::int64_t deadline) {
+  rt::maybe_preempt();
+  if (deadline > rt::nanotime()) rt::sleep_until(deadline, rt::wait_reason::sleep);
+}
+
+}  // namespace weft::detail
