@@ -27,6 +27,8 @@ var workloads = map[string]func(name string, n int){
 	"select_default":      nsPerOp(selectDefault),
 	"close_wakes":         closeWakes,
 	"skynet":              skynet,
+	"timer_stop":          nsPerOp(timerStop),
+	"sleepers":            sleepers,
 	"sieve":               sieve,
 	"mutex1":              nsPerOp(locks(1)),
 	"mutex2":              nsPerOp(locks(2)),
