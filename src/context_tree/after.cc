@@ -44,7 +44,7 @@ void add_after(context_node* node, after_entry* e) noexcept {
   }
   n->lock.lock();
   const bool live = n->reason == 0;  // keeps CX1
-  if (live) n->link(e);
+  if (live) n->link_function(e);
   n->lock.unlock();
   if (live) return;
   await_published(n);  // f shall find it cancelled
@@ -56,9 +56,14 @@ bool stop_after(context_node* node, after_entry* e) noexcept {
   if (auto* n = static_cast<cancel_node*>(node->canceller())) {
     n->lock.lock();
     const bool linked = e->back != nullptr;
-    if (linked) cancel_node::take_out(e);
+    bool let_go = false;
+    if (linked) {
+      cancel_node::take_out(e);
+      let_go = n->functions != 0 && --n->functions == 0 && std::exchange(n->held, false);
+    }
     n->lock.unlock();
     if (linked) e->release();  // the list's
+    if (let_go) n->release();
   }
   e->drop();
   return true;

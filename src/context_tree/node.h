@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A node that can be cancelled: its fields, and the moves that context_tree's files share. tree.cc
-// has the algorithm.
+// and cancel.cc have the algorithms.
 #pragma once
 
 #include <atomic>
@@ -36,6 +36,15 @@ class cancel_node : public context_node, public tree_link {
     if (first != nullptr) first->back = &l->next;
     first = l;
   }
+  void link_function(after_entry* e) noexcept {  // under our lock
+    link(e);
+    // A pending deadline holds its node for the sake of functions.
+    if (armed && !held) {
+      held = true;
+      retain();
+    }
+    if (armed) ++functions;
+  }
   static void take_out(tree_link* l) noexcept {  // under the lock of its list
     *l->back = l->next;
     if (l->next != nullptr) l->next->back = l->back;
@@ -43,9 +52,13 @@ class cancel_node : public context_node, public tree_link {
   }
 
   rt::mutex lock{rt::lock_rank::context};
-  tree_link* first = nullptr;               // children, functions and waiters; under the lock
-  int reason = 0;                           // an errc once it is claimed; under the lock
-  bool stop_due = false;                    // under the lock until published, then the canceller's
+  tree_link* first = nullptr;  // children, functions and waiters; under the lock
+  int reason = 0;              // an errc once it is claimed; under the lock
+  bool stop_due = false;       // under the lock until published, then the canceller's
+  bool timed = false;          // a deadline_node; constant
+  bool armed = false;          // its timer is pending, or has just fired; under the lock
+  bool held = false;           // by its timer; under the lock until published, then the canceller's
+  std::uint32_t functions = 0;              // of a pending deadline: in the list; under the lock
   std::exception_ptr cause;                 // under the lock until published, then constant
   std::atomic<chan_core*> done{nullptr};    // set once, under the lock; ours
   std::stop_source stop{std::nostopstate};  // set once, under the lock
@@ -66,7 +79,9 @@ void cancel(cancel_node* n, errc why, const std::exception_ptr& cause) noexcept;
 void leave(cancel_node* n) noexcept;
 // Until the one who cancels n has got so far; never long.
 void await_published(const cancel_node* n) noexcept;
-// Takes over a reference; n is published.
+// Of a timed node.
+void disarm_deadline(cancel_node* n) noexcept;
+// Takes over a reference; its node is published.
 void start_after(after_entry* e) noexcept;
 
 }  // namespace weft::detail

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contexts with a deadline: a node and a durable timer in one.
+//
+// The timer refers to the node without holding it; when it is due it takes a reference, unless the
+// node is being destroyed. While functions of after_cancel stand in its list a pending deadline
+// holds its node (cancel_node::link_function): they shall run though all handles have gone.
+//
+// A deadline that comes late, after another cancellation, finds the node claimed and does nothing;
+// so stale fires need no number. The node's lock orders arming and disarming.
+//
+// fired() runs on g0, where nothing may allocate or free and no user code may run: it begins the
+// cancellation there, so that waiters wake at once, and leaves the rest to a goroutine. On the
+// service thread it does all itself.
+#include "context_tree/cancel.h"
+#include "os/clock.h"
+#include "sched/timers.h"
+
+namespace weft::detail {
+namespace {
+
+class deadline_node final : public cancel_node, public rt::durable_timer {
+ public:
+  deadline_node(context_node* parent, std::int64_t at, std::exception_ptr why) noexcept
+      : cancel_node(kind, parent, at), cause_(std::move(why)) {
+    timed = true;
+    durable_timer::keep = [](durable_timer* t) noexcept {
+      return static_cast<deadline_node*>(t)->try_retain();
+    };
+    durable_timer::fired = &expired;
+  }
+  void start() noexcept {
+    if (deadline <= rt::nanotime()) {
+      cancel(this, errc::deadline_exceeded, cause_);
+      return;
+    }
+    lock.lock();
+    armed = reason == 0;  // a parent may have been faster
+    if (armed) rt::arm(this, deadline, 0);
+    lock.unlock();
+  }
+
+ private:
+  static void expired(durable_timer* t, std::uint64_t, std::int64_t) noexcept {
+    auto* self = static_cast<deadline_node*>(t);
+    rest r(self);
+    r.c.begin(self, errc::deadline_exceeded, self->cause_);
+    if (rt::current_m() == nullptr) {
+      r();
+    } else {
+      spawn<closure<rest>>(std::move(r));
+    }
+  }
+  struct rest {
+    deadline_node* n;
+    cancellation c;
+    explicit rest(deadline_node* node) noexcept : n(node) {}
+    rest(rest&& o) noexcept : n(std::exchange(o.n, nullptr)), c(o.c) {}
+    rest& operator=(rest&&) = delete;
+    ~rest() {
+      if (n != nullptr) n->release();
+    }
+    void operator()() noexcept { c.finish(); }
+  };
+  static_assert(sizeof(rest) <= largest_in_line);  // no memory on g0
+
+  static void destroy_this(context_node* n) noexcept {
+    auto* self = static_cast<deadline_node*>(n);
+    disarm_deadline(self);
+    leave(self);
+    delete self;
+  }
+  static constexpr type kind{&destroy_this, nullptr};
+
+  std::exception_ptr cause_;  // of the deadline
+};
+
+}  // namespace
+
+void disarm_deadline(cancel_node* n) noexcept {
+  n->lock.lock();
+  const bool armed = std::exchange(n->armed, false);
+  n->lock.unlock();
+  if (armed) rt::disarm(static_cast<deadline_node*>(n));
+}
+
+context_node* make_deadline_node(context_node* parent, std::int64_t when,
+                                 std::exception_ptr cause) {
+  const std::int64_t above = context_deadline(parent);
+  if (when == no_context_deadline || above <= when) return make_cancel_node(parent);
+  auto* n = new deadline_node(parent, when, std::move(cause));
+  enter(n);
+  n->start();
+  return n;
+}
+
+}  // namespace weft::detail

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// Deadlines: from goroutines and threads, inside a run, outside, and over its end.
+#include <atomic>
+#include <chrono>
+#include <gtest/gtest.h>
+#include <optional>
+#include <stdexcept>
+#include <stop_token>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "context_tree/tree_testing.h"
+#include "unit/sched/support.h"
+#include "weft/context.hpp"
+#include "weft/select.hpp"
+
+namespace weft {
+namespace {
+
+using namespace sched_test;
+using namespace std::chrono_literals;
+using detail::child_count;
+
+class Deadline : public GoTest {};
+
+TEST_F(Deadline, OfAPlainThreadOutsideARun) {
+  auto [parent, cancel_parent] = with_cancel(background());
+  auto [ctx, cancel] = with_timeout(parent, 2ms);
+  auto [below, cancel_below] = with_cancel(ctx);
+  EXPECT_FALSE(ctx.err());
+  int stopped = 0;
+  std::atomic<bool> called{false};
+  std::stop_callback on_stop(below.stop_token(), [&] {
+    ++stopped;
+    called = true;
+  });
+  EXPECT_EQ(below.done().recv_for(10s), recv_status::closed);
+  EXPECT_EQ(below.err(), errc::deadline_exceeded);
+  EXPECT_FALSE(parent.err());
+  EXPECT_TRUE(eventually([&] { return called.load(); }));
+  EXPECT_TRUE(eventually([&, p = parent] { return child_count(p) == 0; }));
+  EXPECT_EQ(stopped, 1);
+}
+
+TEST_F(Deadline, OfGoroutines) {
+  run_on_each([] {
+    scope s;
+    for (int i = 0; i < 50; ++i) {
+      s.go([i] {
+        auto [ctx, cancel] = with_timeout(background(), std::chrono::microseconds(100 * i));
+        const recv_chan<void> done = ctx.done();
+        EXPECT_FALSE(done.recv());
+        EXPECT_EQ(ctx.err(), errc::deadline_exceeded);
+        EXPECT_GE(clock::now(), *ctx.deadline());
+      });
+    }
+  });
+}
+
+TEST_F(Deadline, OfAThreadBesideARun) {
+  run_on(1, [] {
+    event made, over;
+    std::optional<context> ctx;
+    std::thread t([&] {
+      ctx.emplace(with_timeout(background(), 1ms).first);
+      made.set();
+      ctx->done().recv();
+      over.set();
+    });
+    made.wait();
+    ctx->done().recv();
+    over.wait();
+    t.join();
+  });
+}
+
+TEST_F(Deadline, OutlivesTheRunItWasMadeIn) {
+  context ctx;
+  run_on(2, [&] { ctx = with_timeout(background(), 20ms).first; });
+  EXPECT_FALSE(ctx.err());
+  EXPECT_EQ(ctx.done().recv_for(10s), recv_status::closed);
+  EXPECT_EQ(ctx.err(), errc::deadline_exceeded);
+}
+
+TEST_F(Deadline, GoesWithItsContext) {
+  auto [parent, cancel] = with_cancel(background());
+  for (int i = 0; i < 100; ++i) (void)with_timeout(parent, 1000h).first;
+  EXPECT_EQ(child_count(parent), 0U);
+  run_on(2, [&, parent = parent] {
+    for (int i = 0; i < 100; ++i) (void)with_timeout(parent, 1000h).first;
+  });
+  EXPECT_EQ(child_count(parent), 0U);
+}
+
+TEST_F(Deadline, RunsFunctionsThoughAllHandlesAreGone) {
+  run_on(2, [] {
+    event a, b;
+    (void)after_cancel(with_timeout(background(), 1ms).first, [&] { a.set(); });
+    (void)after_cancel(with_cancel(with_timeout(background(), 1ms).first).first, [&] { b.set(); });
+    a.wait();
+    b.wait();
+  });
+}
+
+TEST_F(Deadline, IsLetGoByTheLastStop) {
+  auto [parent, cancel] = with_cancel(background());
+  {
+    const context timed = with_timeout(parent, 1000h).first;
+    const stop_fn a = after_cancel(timed, [c = counted()] {});
+    const stop_fn b = after_cancel(timed, [c = counted()] {});
+    EXPECT_TRUE(a());
+    EXPECT_TRUE(b());
+  }
+  EXPECT_EQ(child_count(parent), 0U);  // nothing holds it
+  (void)after_cancel(with_timeout(parent, 1000h).first, [c = counted()] {});
+  EXPECT_EQ(child_count(parent), 1U);  // its deadline does
+  cancel();
+  EXPECT_EQ(counted::alive, 1);
+  run_on(1, [] { EXPECT_TRUE(eventually([] { return counted::alive == 0; })); });
+}
+
+TEST_F(Deadline, FarAwayIsNone) {
+  EXPECT_FALSE(with_timeout(background(), std::chrono::hours::max()).first.deadline());
+  EXPECT_FALSE(with_deadline(background(), clock::time_point::max()).first.deadline());
+  using system = std::chrono::system_clock;
+  EXPECT_FALSE(with_deadline(background(), system::time_point::max()).first.deadline());
+  EXPECT_EQ(with_deadline(background(), system::time_point::min()).first.err(),
+            errc::deadline_exceeded);
+  EXPECT_EQ(with_deadline(background(), clock::time_point::min()).first.err(),
+            errc::deadline_exceeded);
+}
+
+TEST_F(Deadline, RacesCancel) {
+  run_on_each([] {
+    for (int round = 0; round < scaled(300); ++round) {
+      auto [parent, cancel_parent] = with_cancel(background());
+      auto [ctx, cancel] = with_timeout(parent, std::chrono::microseconds(round % 100));
+      std::atomic<int> ran{0};
+      const stop_fn stop = after_cancel(ctx, [&] { ++ran; });
+      scope s;
+      s.go([cancel = cancel] { cancel(); });
+      s.go([cancel = cancel_parent] { cancel(); });
+      ctx.done().recv();
+      s.wait();
+      stop.wait();
+      ASSERT_TRUE(ctx.err());
+      ASSERT_EQ(ran, 1);
+    }
+  });
+}
+
+TEST_F(Deadline, ManyAtOnce) {
+  run_on(2, [] {
+    std::vector<context> all;
+    for (int i = 0; i < scaled(2000); ++i)
+      all.push_back(with_timeout(background(), std::chrono::microseconds(i)).first);
+    for (const context& c : all) {
+      c.done().recv();
+      ASSERT_EQ(c.err(), errc::deadline_exceeded);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace weft
