@@ -140,9 +140,9 @@ void enter(cancel_node* n) noexcept {
   } else {
     n->reason = up->reason;
     n->cause = up->cause;
+    n->publish();
   }
   up->lock.unlock();
-  if (n->reason != 0) n->publish();
 }
 
 void leave(cancel_node* n) noexcept {
