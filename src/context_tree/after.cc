@@ -29,7 +29,7 @@ struct run_entry {
 }  // namespace
 
 void start_after(after_entry* e) noexcept {
-  if (!e->claim(true)) {
+  if (!e->has_started()) {  // it was stopped
     e->release();
     return;
   }
@@ -47,6 +47,7 @@ void add_after(context_node* node, after_entry* e) noexcept {
   if (live) n->link_function(e);
   n->lock.unlock();
   if (live) return;
+  e->claim(true);
   await_published(n);  // f shall find it cancelled
   start_after(e);
 }

@@ -68,6 +68,7 @@ struct cancellation::passes {
       if (l->what == tree_link::kind::watch) continue;
       cancel_node::take_out(l);
       if (l->what == tree_link::kind::after) {
+        static_cast<after_entry*>(l)->claim(true);  // from now on, it counts as started
         l->next = std::exchange(c.functions_, l);
       } else if (static_cast<cancel_node*>(l)->try_retain()) {
         leaf = false;

@@ -81,7 +81,8 @@ void leave(cancel_node* n) noexcept;
 void await_published(const cancel_node* n) noexcept;
 // Of a timed node.
 void disarm_deadline(cancel_node* n) noexcept;
-// Takes over a reference; its node is published.
+// Runs it in a goroutine if it has been claimed for that. Takes over a reference; its node is
+// published.
 void start_after(after_entry* e) noexcept;
 
 }  // namespace weft::detail

@@ -166,6 +166,7 @@ void leave(cancel_node* n) noexcept {
     auto* e = static_cast<after_entry*>(orphans);
     orphans = e->next;
     if (fire) {
+      e->claim(true);
       start_after(e);
     } else {
       e->release();  // nobody can cancel it any more
