@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// weft/time.hpp beyond the conformance list: durations of all kinds, handles, lateness, sleeping
+// among those who never wait.
+#include "weft/time.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <gtest/gtest.h>
+#include <limits>
+#include <ratio>
+#include <thread>
+#include <vector>
+
+#include "support/runtime.h"
+#include "weft/select.hpp"
+
+namespace weft {
+namespace {
+
+using test::run_clean;
+using test::with_procs;
+using namespace std::chrono_literals;
+
+static_assert(std::chrono::is_clock_v<clock> && clock::is_steady);
+
+TEST(Time, DurationsRoundUpAndSaturate) {
+  using detail::to_ns;
+  EXPECT_EQ(to_ns(std::chrono::duration<double, std::nano>(0.5)), 1);
+  EXPECT_EQ(to_ns(std::chrono::duration<std::int64_t, std::pico>(1)), 1);
+  EXPECT_EQ(to_ns(1us), 1000);
+  EXPECT_EQ(to_ns(-1s), 0);
+  EXPECT_EQ(to_ns(std::chrono::hours::max()), INT64_MAX);
+  EXPECT_EQ(to_ns(std::chrono::duration<double>(std::numeric_limits<double>::infinity())),
+            INT64_MAX);
+  EXPECT_EQ(to_ns(std::chrono::duration<double>(std::numeric_limits<double>::quiet_NaN())), 0);
+  EXPECT_EQ(detail::deadline_in(std::chrono::nanoseconds::max()), INT64_MAX);
+}
+
+TEST(Time, SleepsOfNothingAndLessReturn) {
+  run_clean([] {
+    sleep_for(0s);
+    sleep_for(-1h);
+    sleep_until(clock::now() - 1h);
+    sleep_until(std::chrono::system_clock::now() - 1h);
+  });
+}
+
+TEST(Time, SleepUntilTakesAnyClock) {
+  run_clean([] {
+    const auto begin = clock::now();
+    sleep_until(clock::now() + 5ms);
+    sleep_until(std::chrono::steady_clock::now() + 5ms);
+    sleep_until(std::chrono::system_clock::now() + 5ms);
+    EXPECT_GE(clock::now() - begin, 15ms);
+  });
+}
+
+TEST(Time, ATimerForEverCanBeStopped) {
+  run_clean([] {
+    const timer t(std::chrono::hours::max());
+    EXPECT_TRUE(t.stop());
+    EXPECT_FALSE(t.stop());
+    const timer f = after_func(std::chrono::nanoseconds::max(), [] {});
+    EXPECT_TRUE(f.stop());
+  });
+}
+
+TEST(Time, HandlesShareOneTimer) {
+  run_clean([] {
+    timer a(1h);
+    const timer b = a;
+    EXPECT_TRUE(a.c == b.c);
+    EXPECT_TRUE(b.stop());
+    EXPECT_FALSE(a.stop());
+    a.reset(1ms);
+    a = timer();
+    (void)b.c.recv();
+  });
+}
+
+TEST(Time, TheChannelAloneKeepsTheTimer) {
+  run_clean([] {
+    recv_chan<clock::time_point> c;
+    {
+      const timer t(20ms);
+      c = t.c;
+    }
+    EXPECT_TRUE(c.recv().has_value());
+  });
+}
+
+TEST(Time, AFunctionTimerNeedsNoHandleAndRunsAgainAfterReset) {
+  run_clean([] {
+    chan<int> ran;
+    after_func(1ms, [ran] { ran.send(1); });
+    EXPECT_EQ(ran.recv(), 1);
+    const timer t = after_func(1ms, [ran] { ran.send(2); });
+    EXPECT_EQ(ran.recv(), 2);
+    EXPECT_FALSE(t.reset(1ms));
+    EXPECT_EQ(ran.recv(), 2);
+    EXPECT_TRUE(t.c == nullptr);
+  });
+}
+
+TEST(Time, WhatAFunctionTimerHoldsIsReleased) {
+  run_clean([] {
+    const auto held = std::make_shared<int>(1);
+    {
+      const timer t = after_func(1h, [held] {});
+      EXPECT_EQ(held.use_count(), 2);
+      EXPECT_TRUE(t.stop());
+    }
+    EXPECT_EQ(held.use_count(), 1);
+    chan<void> ran;
+    after_func(0s, [held, ran] { ran.send(); });
+    ran.recv();
+    EXPECT_TRUE(test::eventually([&] { return held.use_count() == 1; }));
+  });
+}
+
+TEST(Time, StopAgainstFire) {
+  run_clean([] {
+    for (int i = 0; i < test::full_or(20'000, 500); ++i) {
+      std::atomic<int> fired{0};
+      chan<void> ran(1);
+      const timer t = after_func(std::chrono::nanoseconds(i % 2000), [&fired, ran] {
+        ++fired;
+        ran.send();
+      });
+      if (i % 2 == 0) yield();
+      if (t.stop()) {
+        EXPECT_EQ(fired.load(), 0);
+      } else {
+        ran.recv();
+        EXPECT_EQ(fired.load(), 1);
+      }
+    }
+  });
+}
+
+// Sleepers wake in time though others use every P without ever waiting (they yield).
+TEST(Time, SleepersAmongThoseWhoYield) {
+  for (int procs : {1, 2, 3}) {
+    run_clean(with_procs(procs), [] {
+      std::atomic<bool> stop{false};
+      scope s;
+      for (int i = 0; i < 4; ++i) {
+        s.go([&] {
+          while (!stop.load(std::memory_order_relaxed)) yield();
+        });
+      }
+      std::vector<std::chrono::nanoseconds> late;
+      for (int i = 0; i < 50; ++i) {
+        const auto begin = clock::now();
+        sleep_for(1ms);
+        late.push_back(clock::now() - begin - 1ms);
+      }
+      stop = true;
+      std::ranges::nth_element(late, late.begin() + 25);
+      EXPECT_LT(late[25], 12ms);
+    });
+  }
+}
+
+// An idle runtime: nobody but the M that watches the clock is there to wake us. What the machine
+// itself adds to a sleep is not ours.
+TEST(Time, AnIdleRuntimeWakesInTime) {
+  const auto median_lateness = [](auto sleep) {
+    std::vector<std::chrono::nanoseconds> late;
+    for (int i = 0; i < 200; ++i) {
+      const auto begin = clock::now();
+      sleep(100us);
+      late.push_back(clock::now() - begin - 100us);
+    }
+    std::ranges::nth_element(late, late.begin() + 100);
+    return late[100];
+  };
+  run_clean([&] {
+    const auto ours = median_lateness([](auto d) { sleep_for(d); });
+    std::chrono::nanoseconds machine{};
+    std::thread([&] {
+      machine = median_lateness([](auto d) { std::this_thread::sleep_for(d); });
+    }).join();
+    std::printf("  median lateness %.1f us, a thread's %.1f us\n",
+                static_cast<double>(ours.count()) / 1000,
+                static_cast<double>(machine.count()) / 1000);
+    if (!test::sanitized) {
+      EXPECT_LT(ours, 60us + (machine > 60us ? machine - 60us : 0us));
+    }
+  });
+}
+
+TEST(Time, ManySleepersOfAllLengths) {
+  for (int procs : {1, 2, 16}) {
+    run_clean(with_procs(procs), [] {
+      const int n = test::full_or(20'000, 2'000);
+      std::atomic<int> early{0}, woken{0};
+      scope s;
+      for (int i = 0; i < n; ++i) {
+        s.go([&, i] {
+          const auto until = clock::now() + std::chrono::microseconds(i % 50'000);
+          sleep_until(until);
+          if (clock::now() < until) ++early;
+          ++woken;
+        });
+      }
+      s.wait();
+      EXPECT_EQ(early.load(), 0);
+      EXPECT_EQ(woken.load(), n);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace weft
