@@ -5,11 +5,11 @@
 // consistent view and two selects cannot deadlock. The cases are tried in random order; if none is
 // ready, a record for each goes into its channel's queue, all sharing one claim, and the goroutine
 // parks. Whoever takes the claim (a sender, a receiver, a close, the deadline) wakes it. Awake, it
-// locks all channels again and takes its other records out, O(1) each.
+// takes its other records out, O(1) each, under one lock at a time.
 //
 // The commit unlocks from the highest address down. The one who waits may be woken after the first
-// unlock and goes on elsewhere, but it needs all locks again, and the lowest first: so nothing of
-// it is gone before the last unlock, after which the commit touches nothing of it.
+// unlock and goes on elsewhere, but it needs every lock once more, and the lowest first: so nothing
+// of it is gone before the last unlock, after which the commit touches nothing of it.
 //
 // The party that woke it may destroy all the channels at once: it knows that the select is over.
 // So the select pins them while it waits (chan_core::pins_, a plain count under the lock).
@@ -100,17 +100,9 @@ struct selection {
       if (i == 0 || channel(i) != channel(i - 1)) ++channel(i)->pins_;
     }
   }
-  void unpin_and_unlock_all() noexcept {
-    for (std::size_t i = n; i-- > 0;) {
-      chan_core* c = channel(i);
-      if (i != 0 && c == channel(i - 1)) continue;
-      const bool last = --c->pins_ == 0 && c->orphan_;
-      c->unlock();
-      if (last) c->destroy();
-    }
-  }
   select_result try_all();
   select_result wait();
+  select_result leave_all() noexcept;
 };
 
 // Under the locks.
@@ -175,14 +167,26 @@ select_result selection::wait() {
     if (!w.asleep.sleep_until(deadline == chan_core::forever ? -1 : deadline) && !shared.expire())
       w.asleep.sleep();  // somebody has us and is about to wake us
   }
-  lock_all();
+  return leave_all();
+}
+
+// Awake. One lock at a time: the end of a channel takes its lock too, perhaps inside a move that
+// another channel of ours runs under its own.
+select_result selection::leave_all() noexcept {
   select_result result{-1, op_result::timeout};
-  for (std::size_t i = 0; i < n; ++i) {
-    chan_wait& r = records[i];
-    if (r.queued) chan_core::dequeue(queue_of(cases[order[i]]), &r);
-    if (r.won) result = {static_cast<int>(r.index), r.success ? op_result::ok : op_result::closed};
+  for (std::size_t i = 0; i < n;) {
+    chan_core* c = channel(i);
+    c->lock();
+    do {
+      chan_wait& r = records[i];
+      if (r.queued) chan_core::dequeue(queue_of(cases[order[i]]), &r);
+      if (r.won)
+        result = {static_cast<int>(r.index), r.success ? op_result::ok : op_result::closed};
+    } while (++i < n && channel(i) == c);
+    const bool last = --c->pins_ == 0 && c->orphan_;
+    c->unlock();
+    if (last) c->destroy();
   }
-  unpin_and_unlock_all();
   return result;
 }
 
