@@ -66,19 +66,23 @@ void chan_core::unlock_slow(std::atomic<std::uint32_t>* word) noexcept { rt::fut
 
 chan_core* chan_core::make(std::size_t capacity, const elem_ops& ops, std::size_t extra,
                            void (*last_rites)(chan_core*) noexcept) {
+  constexpr std::size_t line = 64, malloc_align = __STDCPP_DEFAULT_NEW_ALIGNMENT__;
   const std::size_t spare = ops.nothrow || capacity == 0 ? 0 : 1;
-  const std::size_t align = ops.align > alignof(chan_core) ? ops.align : alignof(chan_core);
-  const std::size_t at = (sizeof(chan_core) + align - 1) / align * align;
+  const std::size_t align = ops.align > line ? ops.align : line;
+  const std::size_t at = (sizeof(chan_core) + ops.align - 1) / ops.align * ops.align;
   constexpr std::size_t most = std::size_t{1} << 47;  // what an address space has
   if (capacity > PTRDIFF_MAX) throw_bad_size();
-  if (ops.size != 0 && capacity > (most - at) / ops.size - spare) throw_bad_size();
+  if (ops.size != 0 && capacity > (most - at - align) / ops.size - spare) throw_bad_size();
   if (extra != 0) extra += alignof(std::max_align_t);
-  void* memory =
-      ::operator new (at + (capacity + spare) * ops.size + extra, std::align_val_t{align});
-  auto* c = ::new (memory) chan_core(capacity, ops);
+  // Aligned here: malloc's aligned allocation is several times slower than its plain one.
+  void* base = ::operator new(at + (capacity + spare) * ops.size + extra + align - malloc_align);
+  const auto a = reinterpret_cast<std::uintptr_t>(base);
+  const std::uintptr_t aligned = (a + align - 1) / align * align;
+  auto* c = ::new (reinterpret_cast<void*>(aligned)) chan_core(capacity, ops);
   c->cells_ = capacity + spare;
   c->buffer_at_ = at;
   c->last_rites_ = last_rites;
+  c->from_base_ = aligned - a;
   return c;
 }
 
@@ -95,9 +99,9 @@ void chan_core::destroy() noexcept {
     for (std::size_t n = count_.load(std::memory_order_relaxed), i = 0; i < n; ++i)
       ops_->destroy(cell(head_ + i));
   }
-  const std::size_t align = ops_->align > alignof(chan_core) ? ops_->align : alignof(chan_core);
+  void* base = reinterpret_cast<std::byte*>(this) - from_base_;
   this->~chan_core();
-  ::operator delete (this, std::align_val_t{align});
+  ::operator delete(base);
 }
 
 // -- the ring

@@ -169,21 +169,25 @@ class chan_core {
   chan_wait* claim_first(wait_queue& q) noexcept;
 
   static constexpr std::uint32_t contended = 2;
+  // -- what every operation writes, under the lock: one cache line.
   std::atomic<std::uint32_t> lock_{0};  // 0 free, 1 held, 2 held and somebody sleeps
-  std::atomic<bool> closed_{false};     // written under the lock
+  std::atomic<bool> closed_{false};
+  bool orphan_ = false;  // the last handle is gone: the last pin destroys
+  // Selects that wait here; each takes the lock once more when it is woken, perhaps by another
+  // channel, so it keeps the channel though nobody may have a handle any more.
+  std::uint32_t pins_ = 0;
+  std::size_t head_ = 0;  // the oldest
+  std::atomic<std::size_t> count_{0};
+  wait_queue receivers_, senders_;
+  // -- constant.
   const elem_ops* ops_;
   std::size_t capacity_;
-  std::size_t cells_ = 0;              // one more than the capacity if a move may throw
-  std::size_t buffer_at_ = 0;          // from `this`
-  std::size_t head_ = 0;               // the oldest
-  std::atomic<std::size_t> count_{0};  // written under the lock
-  wait_queue receivers_, senders_;
-  std::atomic<std::uint64_t> refs_{1};
+  std::size_t cells_ = 0;      // one more than the capacity if a move may throw
+  std::size_t buffer_at_ = 0;  // from `this`
   void (*last_rites_)(chan_core*) noexcept = nullptr;
-  // Selects that wait here; each takes the lock once more when it is woken, perhaps by another
-  // channel, so it keeps the channel though nobody may have a handle any more. Under the lock.
-  std::uint32_t pins_ = 0;
-  bool orphan_ = false;  // the last handle is gone: the last pin destroys
+  std::size_t from_base_ = 0;  // `this` from where its memory begins
+  // -- handles.
+  std::atomic<std::uint64_t> refs_{1};
 };
 
 // A counted handle.
