@@ -48,9 +48,12 @@ TEST_P(Memory, FlatOverTenMillionGoroutines) {
     while (started < total || nanotime() < until) wave();
     const std::size_t after = status_kib("VmRSS"), tables_after = status_kib("VmPTE");
     EXPECT_EQ(ran, started);
-    EXPECT_LT(after, before + 4096 + (sanitized ? before / 4 : 0))
-        << "KiB resident after " << started;
-    EXPECT_LT(tables_after, tables_before + 512);
+    // TSan's own records of goroutines and memory would be what is measured there.
+    if (!test::under_tsan) {
+      EXPECT_LT(after, before + 4096 + (sanitized ? before / 4 : 0))
+          << "KiB resident after " << started;
+      EXPECT_LT(tables_after, tables_before + 512);
+    }
     std::printf(
         "  %llu goroutines in %.1f s, %.0f ns each; resident %zu -> %zu KiB\n",
         static_cast<unsigned long long>(started), static_cast<double>(nanotime() - begin) / second,
@@ -83,7 +86,9 @@ TEST_P(Memory, FlatWithStacksOfAllSizesAndDeepCalls) {
     const std::size_t before = status_kib("VmRSS");
     wave(total);
     const std::size_t after = status_kib("VmRSS");
-    EXPECT_LT(after, before + 16 * 1024 + (sanitized ? before / 2 : 0));
+    if (!test::under_tsan) {
+      EXPECT_LT(after, before + 16 * 1024 + (sanitized ? before / 2 : 0));
+    }
     std::printf("  resident %zu -> %zu KiB\n", before, after);
   });
 }
