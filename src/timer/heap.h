@@ -29,8 +29,8 @@ struct timer {
   std::int64_t when = never;  // CLOCK_MONOTONIC, ns; of interest only while it is in a heap
   timer_fn fire = nullptr;
   atomic<timer_home*> home{nullptr};  // whose heap; set by arm(), changes under both locks
-  std::uint32_t place = 0;  // 1 + index in the heap; 0: in none
-  bool durable = false;     // a durable_timer (sched/timers.h)
+  std::uint32_t place = 0;            // 1 + index in the heap; 0: in none
+  bool durable = false;               // a durable_timer (sched/timers.h)
 };
 
 class timer_heap {
