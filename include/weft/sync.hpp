@@ -21,6 +21,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/context.hpp>
 #include <weft/detail/wait_list.hpp>
 #include <weft/go.hpp>
 
@@ -174,17 +175,26 @@ class condition_variable {
   WEFT_API void notify_all() noexcept;
 
   void wait(std::unique_lock<mutex>& lock) {
-    wait_until_deadline(owned(lock), detail::no_deadline);
+    wait_until_deadline(owned(lock), detail::no_deadline, nullptr);
   }
   template <class Pred>
   requires std::predicate<Pred&>
   void wait(std::unique_lock<mutex>& lock, Pred pred) {
     while (!pred()) wait(lock);
   }
+  // Until pred holds or ctx is cancelled: what pred says then.
+  template <class Pred>
+  requires std::predicate<Pred&>
+  bool wait(std::unique_lock<mutex>& lock, const context& ctx, Pred pred) {
+    while (!pred()) {
+      if (!wait_until_deadline(owned(lock), detail::no_deadline, &ctx)) return pred();
+    }
+    return true;
+  }
   template <class Rep, class Period>
   std::cv_status wait_for(std::unique_lock<mutex>& lock,
                           const std::chrono::duration<Rep, Period>& d) {
-    return status(wait_until_deadline(owned(lock), detail::deadline_in(d)));
+    return status(wait_until_deadline(owned(lock), detail::deadline_in(d), nullptr));
   }
   template <class Rep, class Period, class Pred>
   requires std::predicate<Pred&>
@@ -192,15 +202,15 @@ class condition_variable {
                 Pred pred) {
     const std::int64_t deadline = detail::deadline_in(d);
     while (!pred()) {
-      if (!wait_until_deadline(owned(lock), deadline)) return pred();
+      if (!wait_until_deadline(owned(lock), deadline, nullptr)) return pred();
     }
     return true;
   }
   template <class Clock, class Duration>
   std::cv_status wait_until(std::unique_lock<mutex>& lock,
                             const std::chrono::time_point<Clock, Duration>& tp) {
-    return status(
-        detail::before(tp, [&](std::int64_t t) { return wait_until_deadline(owned(lock), t); }));
+    return status(detail::before(
+        tp, [&](std::int64_t t) { return wait_until_deadline(owned(lock), t, nullptr); }));
   }
   template <class Clock, class Duration, class Pred>
   requires std::predicate<Pred&>
@@ -221,7 +231,8 @@ class condition_variable {
   static std::cv_status status(bool notified) noexcept {
     return notified ? std::cv_status::no_timeout : std::cv_status::timeout;
   }
-  WEFT_API bool wait_until_deadline(mutex& m, std::int64_t deadline);  // whether it was notified
+  // Whether it was notified. ctx: or null.
+  WEFT_API bool wait_until_deadline(mutex& m, std::int64_t deadline, const context* ctx);
 
   std::atomic<bool> any_{false};  // somebody waits; changes under the queue's lock
   detail::wait_list queue_;
@@ -433,7 +444,14 @@ class semaphore {
 
   void acquire(std::ptrdiff_t n = 1) {
     detail::preempt_point();
-    if (!try_acquire(n)) acquire_slow(n, detail::no_deadline);
+    if (!try_acquire(n)) acquire_slow(n, detail::no_deadline, nullptr);
+  }
+  // ctx.err() if that came first; nothing has been taken then.
+  [[nodiscard]] std::error_code acquire(const context& ctx, std::ptrdiff_t n = 1) {
+    detail::preempt_point();
+    if (const std::error_code e = ctx.err()) return e;
+    if (try_acquire(n) || acquire_slow(n, detail::no_deadline, &ctx)) return {};
+    return ctx.err();
   }
   bool try_acquire(std::ptrdiff_t n = 1) {
     std::int64_t w = word_.load(std::memory_order_relaxed);
@@ -449,13 +467,13 @@ class semaphore {
   template <class Rep, class Period>
   bool try_acquire_for(const std::chrono::duration<Rep, Period>& d, std::ptrdiff_t n = 1) {
     detail::preempt_point();
-    return try_acquire(n) || (d > d.zero() && acquire_slow(n, detail::deadline_in(d)));
+    return try_acquire(n) || (d > d.zero() && acquire_slow(n, detail::deadline_in(d), nullptr));
   }
   template <class Clock, class Duration>
   bool try_acquire_until(const std::chrono::time_point<Clock, Duration>& tp, std::ptrdiff_t n = 1) {
     detail::preempt_point();
     return try_acquire(n) ||
-           detail::before(tp, [this, n](std::int64_t t) { return acquire_slow(n, t); });
+           detail::before(tp, [this, n](std::int64_t t) { return acquire_slow(n, t, nullptr); });
   }
   void release(std::ptrdiff_t n = 1) {
     std::int64_t w = word_.load(std::memory_order_relaxed);
@@ -475,7 +493,7 @@ class semaphore {
   static constexpr std::int64_t checked(std::ptrdiff_t n) {
     return n >= 0 ? n : throw std::invalid_argument("weft::semaphore: negative count");
   }
-  WEFT_API bool acquire_slow(std::ptrdiff_t n, std::int64_t deadline);
+  WEFT_API bool acquire_slow(std::ptrdiff_t n, std::int64_t deadline, const context* ctx);
   WEFT_API void release_slow(std::int64_t more) noexcept;
 
   std::atomic<std::int64_t> word_;  // permits, and whether somebody waits

@@ -11,11 +11,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <system_error>
 #include <type_traits>
 #include <utility>
 
 #include <weft/chan.hpp>
+#include <weft/context.hpp>
 #include <weft/detail/clock.hpp>
+#include <weft/select.hpp>
 
 namespace weft {
 
@@ -51,6 +54,12 @@ std::int64_t to_deadline(std::chrono::time_point<Clock, Duration> tp) {
 template <class Rep, class Period>
 void sleep_for(std::chrono::duration<Rep, Period> d) {
   detail::sleep_until_ns(detail::deadline_in(d));
+}
+// ctx.err() if that came first.
+template <class Rep, class Period>
+[[nodiscard]] std::error_code sleep_for(const context& ctx, std::chrono::duration<Rep, Period> d) {
+  if (!ctx.err()) select(recv(ctx.done()), timeout(d));
+  return ctx.err();
 }
 template <class Clock, class Duration>
 void sleep_until(std::chrono::time_point<Clock, Duration> tp) {

@@ -51,7 +51,7 @@ class auditor {
 };
 
 bool valid(std::uint32_t raw) noexcept {
-  return to_string(static_cast<g_status>(raw & ~scan_bit)) != "???";
+  return to_string(static_cast<g_status>(raw & ~std::uint32_t{scan_bit})) != "???";
 }
 
 bool forgotten(const G& g) noexcept { return g.run_id < sched.run_id.load(memory_order_relaxed); }

@@ -7,6 +7,7 @@
 // never passed over.
 //
 // Runs on the caller's stack; has_left also on g0.
+#include "sync/cancellation.h"
 #include "sync/wait_list.h"
 #include "weft/sync.hpp"
 
@@ -38,8 +39,10 @@ struct semaphore::impl {
   }
 };
 
-bool semaphore::acquire_slow(std::ptrdiff_t n, std::int64_t deadline) {
+bool semaphore::acquire_slow(std::ptrdiff_t n, std::int64_t deadline, const context* ctx) {
   impl::waiter me(*this, n);
+  const cancellation cancel(me, ctx);
+  if (cancel.came()) return false;
   alarm clock(me, deadline);
   clock.set();
   const bool late = deadline != no_deadline && rt::nanotime() >= deadline;
