@@ -191,7 +191,8 @@ TEST(Conformance, CHN_04_many_consumers) {
       for (int w = 0; w < workers; ++w) {
         s.go([=] {
           for (const int v : q) {
-            if (primes[w % std::size(primes)] == v) yield();  // mess with the fifo-ish order
+            if (primes[static_cast<std::size_t>(w) % std::size(primes)] == v)
+              yield();  // mess with the fifo-ish order
             r.send(v);
           }
         });

@@ -495,12 +495,14 @@ TEST_F(Chan, Ranges) {
     const recv_chan<std::unique_ptr<int>> r = c;
     for ([[maybe_unused]] auto& v : r) ADD_FAILURE();
 
+    int sum = 0;
+#if !defined(__clang__) || __clang_major__ >= 16  // older ones cannot compile libstdc++'s views
     chan<int> d(10);
     for (int i = 0; i < 10; ++i) d.send(i);
     d.close();
-    int sum = 0;
     for (const int v : d | std::views::filter([](int x) { return x % 2 == 0; })) sum += v;
     EXPECT_EQ(sum, 20);
+#endif
 
     const auto numbers = [] {  // a temporary in the range
       const chan<int> n;

@@ -85,19 +85,19 @@ TEST(TimerHeap, RandomPushesRemovalsAndPops) {
 }
 
 TEST(TimerHeap, AMillionPending) {
-  constexpr int n = unit_test::scaled(1'000'000);
+  constexpr auto n = static_cast<std::size_t>(unit_test::scaled(1'000'000));
   timer_heap h;
   const auto timers = std::make_unique<timer[]>(n);
   random r(3);
-  for (int i = 0; i < n; ++i) {
+  for (std::size_t i = 0; i < n; ++i) {
     timers[i].when = static_cast<std::int64_t>(r.next() >> 2);
     h.push(&timers[i]);
   }
   EXPECT_TRUE(h.sound());
-  for (int i = 0; i < n; i += 2) h.remove(&timers[i]);
+  for (std::size_t i = 0; i < n; i += 2) h.remove(&timers[i]);
   EXPECT_TRUE(h.sound());
   std::int64_t last = 0;
-  for (int i = 0; i < n / 2; ++i) {
+  for (std::size_t i = 0; i < n / 2; ++i) {
     timer* t = h.pop();
     ASSERT_NE(t, nullptr);
     ASSERT_GE(t->when, last);
