@@ -157,7 +157,7 @@ class otherwise_case : public case_base {
  public:
   static constexpr bool is_otherwise = true;
   template <class F2>
-  explicit otherwise_case(F2&& f) : f_(std::forward<F2>(f)) {}
+  otherwise_case(std::in_place_t, F2&& f) : f_(std::forward<F2>(f)) {}
   void fire(op_result) { call(f_); }
 
  private:
@@ -205,7 +205,7 @@ requires detail::plain_handler<std::decay_t<F>>
 template <class F = detail::no_handler>
 requires detail::plain_handler<std::decay_t<F>>
 [[nodiscard]] auto otherwise(F&& f = {}) {
-  return detail::otherwise_case<std::decay_t<F>>(std::forward<F>(f));
+  return detail::otherwise_case<std::decay_t<F>>(std::in_place, std::forward<F>(f));
 }
 
 // -- select

@@ -390,8 +390,8 @@ template <class F, class R>
 class once_call {
  public:
   template <class F2>
-  requires(!std::same_as<std::remove_cvref_t<F2>, once_call>) explicit once_call(F2&& f)
-      : s_(std::make_shared<state>(std::forward<F2>(f))) {}
+  once_call(std::in_place_t, F2&& f)
+      : s_(std::make_shared<state>(std::in_place, std::forward<F2>(f))) {}
   decltype(auto) operator()() const {
     s_->first.call([s = s_.get()] { s->run(); });
     if (s_->error) std::rethrow_exception(s_->error);
@@ -407,7 +407,7 @@ class once_call {
     once_result<R> result;
 
     template <class F2>
-    explicit state(F2&& fn) : f(std::in_place, std::forward<F2>(fn)) {}
+    state(std::in_place_t, F2&& fn) : f(std::in_place, std::forward<F2>(fn)) {}
     void run() {
       if (!f) return;  // it has called goexit: not again
       struct release {
@@ -426,13 +426,15 @@ class once_call {
 // after its run.
 template <class F>
 requires std::invocable < std::decay_t<F>
-& > auto once_func(F&& f) { return detail::once_call<std::decay_t<F>, void>(std::forward<F>(f)); }
+& > auto once_func(F&& f) {
+  return detail::once_call<std::decay_t<F>, void>(std::in_place, std::forward<F>(f));
+}
 // The same with f's result, of which every call returns a reference.
 template <class F>
 requires std::invocable < std::decay_t<F>
 & > auto once_value(F&& f) {
   return detail::once_call<std::decay_t<F>, std::invoke_result_t<std::decay_t<F>&>>(
-      std::forward<F>(f));
+      std::in_place, std::forward<F>(f));
 }
 
 // n permits; first come, first served, whatever each asks for.

@@ -115,28 +115,56 @@ struct timer_core : rt::durable_timer {
   static void on_fire(rt::durable_timer* d, std::uint64_t seq, std::int64_t now) noexcept {
     auto* t = static_cast<timer_core*>(d);
     chan_core* c = t->c;
-    const chan_ref kept(c);  // what keep() or the arming has counted
+    if (t->deliver(seq, now) && t->run != nullptr) {
+      spawn<closure<func_call>>(func_call{chan_ref(c)});
+    } else {
+      let_go(c);
+    }
+  }
+
+ private:
+  // False: stopped or reset meanwhile.
+  bool deliver(std::uint64_t armed_as, std::int64_t now) noexcept {
     chan_wait* woken = nullptr;
     c->lock();
-    if (t->number != seq || !t->pending) {  // stopped or reset meanwhile
+    if (number != armed_as || !pending) {
       c->unlock();
-      return;
+      return false;
     }
-    if (t->period != 0) {  // the next one that is not past
-      const std::int64_t late = now - t->when;
-      const std::int64_t next = t->when + (late / t->period + 1) * t->period;
-      rt::arm(t, next, seq);
+    if (period != 0) {  // the next one that is not past
+      const std::int64_t late = now - when;
+      rt::arm(this, when + (late / period + 1) * period, armed_as);
     } else {
-      t->pending = false;
+      pending = false;
     }
-    if (t->run == nullptr) {
+    if (run == nullptr) {
       clock::time_point tp{std::chrono::nanoseconds(now)};
       c->send_now(&tp, &woken);  // if the last one has not been received it stays
     }
     c->unlock();
     if (woken != nullptr) woken->w->wake();
-    if (t->run != nullptr) spawn<closure<func_call>>(func_call{kept});
+    return true;
   }
+  // Gives up what keep() or the arming has counted. Not the last one on g0, where nothing may call
+  // free (DESIGN 2.3) and no destructor of a user's may run: a goroutine does that.
+  static void let_go(chan_core* core) noexcept {
+    std::uint64_t n = core->refs_.load(std::memory_order_relaxed);
+    while (n > 1) {
+      // Release: with the acquire of the one that ends it.
+      if (core->refs_.compare_exchange_weak(n, n - 1, std::memory_order_release,
+                                            std::memory_order_relaxed))
+        return;
+    }
+    if (rt::current_m() == nullptr) {
+      core->release();
+    } else {
+      spawn<closure<last_one>>(last_one{chan_ref(core)});
+    }
+  }
+  struct last_one {
+    chan_ref t;
+    void operator()() const noexcept {}
+  };
 };
 
 chan_ref make_timer(std::int64_t deadline, std::int64_t period) {
