@@ -107,7 +107,10 @@ struct cancellation::passes {
 };
 
 void cancellation::begin(cancel_node* root, errc why, const std::exception_ptr& cause) noexcept {
-  if (root->is_published()) return;
+  if (root->is_published()) {
+    await_published(root);
+    return;
+  }
   passes p{*this, static_cast<int>(why), cause};
   if (!p.claim(root)) {
     await_published(root);
@@ -144,8 +147,16 @@ void cancellation::finish() noexcept {
   }
 }
 
+// The channel too: it is closed a moment after the error has become visible, so that whom it wakes
+// finds the error.
 void await_published(const cancel_node* n) noexcept {
-  for (int i = 0; !n->is_published(); ++i) {
+  const auto is_over = [n] {
+    if (!n->is_published()) return false;
+    // Set before the node was published, or born closed.
+    const chan_core* done = n->done.load(std::memory_order_acquire);
+    return done == nullptr || done->closed();
+  };
+  for (int i = 0; !is_over(); ++i) {
     if (i < 100) {
       rt::cpu_relax();
     } else {
