@@ -40,7 +40,7 @@ struct alignas(64) M {
 
   // -- set once.
   std::uint32_t id = 0;
-  pid_t tid = 0;
+  atomic<pid_t> tid{0};  // by its thread; 0: not there yet
   M* all_next = nullptr;
   M* make_next = nullptr;  // thread-maker's list of requests
 };

@@ -178,6 +178,8 @@ void auditor::one_g(G& g) noexcept {
 }
 
 void auditor::one_m(M* m) noexcept {
+  // Abandoned by an earlier run: it does not stop with the world, and nobody uses its P again.
+  if (m->p != nullptr && m->p->orphan.load(memory_order_acquire)) return;  // with abandon
   const bool spins = m->spinning.load(memory_order_relaxed);
   check(!spins || m->p != nullptr, "M2", "M", m->id, " spins without a P");
   check(!spins || m->p == nullptr || m->p->rq.empty(), "M3", "M", m->id,
@@ -188,9 +190,8 @@ void auditor::one_m(M* m) noexcept {
         " is in foreign code with another P");
   check(m->locked_g == nullptr || m->locked_g->locked_m == m, "M6", "M", m->id,
         " is locked to a goroutine that is not locked to it");
-  check(m->p == nullptr || m->p->orphan.load(memory_order_relaxed) ||
-            m->p->m.load(memory_order_relaxed) == m,
-        "P1", "M", m->id, " has a P that belongs to another M");
+  check(m->p == nullptr || m->p->m.load(memory_order_relaxed) == m, "P1", "M", m->id,
+        " has a P that belongs to another M");
 }
 
 void auditor::one_p(P* p) noexcept {

@@ -53,8 +53,8 @@ bool somebody_computes_on(std::int64_t cpu_ns) noexcept {
     if (m == nullptr) {
       runners[i] = {};
     } else if (runners[i].m != m) {
-      runners[i] = {m, thread_cpu_ns(m->tid)};  // Ms are type-stable
-    } else if (thread_cpu_ns(m->tid) - runners[i].cpu >= cpu_ns) {
+      runners[i] = {m, thread_cpu_ns(m->tid.load(memory_order_relaxed))};  // Ms are type-stable
+    } else if (thread_cpu_ns(m->tid.load(memory_order_relaxed)) - runners[i].cpu >= cpu_ns) {
       return true;
     }
   }

@@ -97,9 +97,9 @@ M* new_m() noexcept {
 }
 
 void bind_thread(M* m) noexcept {
-  m->tid = thread_id();
-  m->rng =
-      random(static_cast<std::uint64_t>(nanotime()) ^ (static_cast<std::uint64_t>(m->tid) << 32));
+  const pid_t tid = thread_id();
+  m->tid.store(tid, memory_order_relaxed);
+  m->rng = random(static_cast<std::uint64_t>(nanotime()) ^ (static_cast<std::uint64_t>(tid) << 32));
   m->ts.bind();
   m->g0.fiber.adopt_thread();
   m->g0.m.store(m, memory_order_relaxed);
