@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Synchronisation: mutex, shared_mutex, condition_variable, wait_group, once, once_func,
 // once_value, semaphore, latch, barrier. All of them block goroutines and plain threads alike, are
-// constant- initialised, and may be destroyed as soon as the call that learnt of their last use has
-// returned.
+// constant-initialised, and may be destroyed as soon as the call that learnt of their last use has
+// returned. Long because it is ten primitives, each with the standard's full set of members.
 #pragma once
 
 #include <atomic>

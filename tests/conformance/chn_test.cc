@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CHN: channels.
+// CHN: channels, one section an id. Long because each id asks for many shapes.
 #include <array>
 #include <atomic>
 #include <concepts>

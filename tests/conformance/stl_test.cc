@@ -326,6 +326,7 @@ void hand_offs(int procs, int rounds) {
     }
     EXPECT_EQ(stalls, 0) << "of over 10 ms that the machine does not explain; longest " << longest
                          << " ns";
+    EXPECT_GE(done.load(), rounds / 20) << "of " << rounds << " hand-offs in a minute";
     stop.store(true);
     work.release();
     s.wait();

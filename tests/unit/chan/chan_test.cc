@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// chan, send_chan, recv_chan: every member, for every kind of element.
+// chan, send_chan, recv_chan: every member, for every kind of element. Long for that reason.
 #include <algorithm>
 #include <array>
 #include <atomic>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // weft::go, spawn_options, yield, goid, num_goroutines: what a goroutine is started with and what
-// it keeps to itself.
+// it keeps to itself. Long because go takes so many kinds of callables, closures and stacks.
 #include <algorithm>
 #include <array>
 #include <atomic>
