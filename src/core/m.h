@@ -13,6 +13,7 @@
 #include "core/g.h"
 #include "core/p.h"
 #include "os/note.h"
+#include "os/signal_stack.h"
 
 namespace weft::rt {
 
@@ -29,6 +30,7 @@ struct alignas(64) M {
   std::uint32_t in_sched = 0;  // > 0 while in scheduler context: no malloc here (dev builds check)
   random rng;
   G g0;
+  signal_stack signals;  // installed while the thread is ours
 
   // -- written by whoever starts it, before the wake-up.
   P* nextp = nullptr;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "os/note.h"
+#include "os/signal_stack.h"
 
 namespace weft::rt {
 namespace {
@@ -20,6 +21,7 @@ struct start_args {
   void (*fn)(void*);
   void* arg;
   const char* name;
+  bool signal_stack;
   note taken;
 };
 
@@ -30,15 +32,18 @@ void* trampoline(void* p) {
   pthread_setname_np(pthread_self(), a->name);
   ::prctl(PR_SET_TIMERSLACK, 1UL, 0, 0,
           0);  // deadlines to the microsecond; the default is 50 µs late
+  const bool with_stack = a->signal_stack;
   a->taken.wake();
+  signal_stack signals;
+  if (with_stack) signals.install();
   fn(arg);
+  signals.restore();
+  signals.release();
   return nullptr;
 }
 
-}  // namespace
-
-int start_thread(void (*fn)(void*), void* arg, const char* name) noexcept {
-  start_args a{fn, arg, name, {}};
+int start(void (*fn)(void*), void* arg, const char* name, bool with_stack) noexcept {
+  start_args a{fn, arg, name, with_stack, {}};
   sigset_t block, old;
   sigfillset(&block);
   for (int sig : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS})
@@ -53,6 +58,16 @@ int start_thread(void (*fn)(void*), void* arg, const char* name) noexcept {
   pthread_sigmask(SIG_SETMASK, &old, nullptr);
   if (err == 0) a.taken.sleep();
   return err;
+}
+
+}  // namespace
+
+int start_thread(void (*fn)(void*), void* arg, const char* name) noexcept {
+  return start(fn, arg, name, false);
+}
+
+int start_service_thread(void (*fn)(void*), void* arg, const char* name) noexcept {
+  return start(fn, arg, name, true);
 }
 
 std::int64_t thread_cpu_ns(pid_t tid) noexcept {

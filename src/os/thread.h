@@ -11,6 +11,8 @@ namespace weft::rt {
 // A detached thread with every signal blocked but the synchronous ones, named `name` (at most 15
 // characters). Returns 0 or an errno value.
 int start_thread(void (*fn)(void*), void* arg, const char* name) noexcept;
+// The same, with a signal stack while fn runs (os/signal_stack.h); an M brings its own.
+int start_service_thread(void (*fn)(void*), void* arg, const char* name) noexcept;
 pid_t thread_id() noexcept;
 // CPU time that a thread of this process has used, in nanoseconds; 0 if it is gone.
 std::int64_t thread_cpu_ns(pid_t tid) noexcept;

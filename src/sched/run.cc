@@ -184,7 +184,7 @@ int run_main(const config& c, int (*fn)(void*), void* arg) {
   world_sem.forget_goroutines();
   clear_world();
   current_main = nullptr;
-  set_current_m(nullptr);
+  unbind_thread(m);
   world_sem.unlock();
   if (call.error) std::rethrow_exception(call.error);
   return call.status;

@@ -116,8 +116,9 @@ void stop_m(M* m) noexcept;      // sleeps until somebody brings a P
 void hand_off(P* p) noexcept;    // p has lost its M
 void wake_slow() noexcept;
 M* new_m() noexcept;
-void bind_thread(M* m) noexcept;  // makes the calling thread m's
-void start_service_threads();     // thread-maker and sysmon, once a process
+void bind_thread(M* m) noexcept;    // makes the calling thread m's
+void unbind_thread(M* m) noexcept;  // the thread is as it was before
+void start_service_threads();       // thread-maker and sysmon, once a process
 
 // The wake rule, after an enqueue that was a full barrier (idle.h: the waker's side).
 inline void wake() noexcept {

@@ -137,7 +137,7 @@ void service_main(void*) noexcept {
 void need_service() noexcept {
   if (service_on.load(memory_order_acquire) || service_on.exchange(true, memory_order_acq_rel))
     return;
-  const int err = start_thread(service_main, nullptr, "weft-timers");
+  const int err = start_service_thread(service_main, nullptr, "weft-timers");
   if (err != 0) fatal_errno("cannot start the timer thread", err);
 }
 

@@ -100,10 +100,16 @@ void bind_thread(M* m) noexcept {
   const pid_t tid = thread_id();
   m->tid.store(tid, memory_order_relaxed);
   m->rng = random(static_cast<std::uint64_t>(nanotime()) ^ (static_cast<std::uint64_t>(tid) << 32));
+  m->signals.install();
   m->ts.bind();
   m->g0.fiber.adopt_thread();
   m->g0.m.store(m, memory_order_relaxed);
   set_current_m(m);
+}
+
+void unbind_thread(M* m) noexcept {
+  m->signals.restore();
+  set_current_m(nullptr);
 }
 
 void start_service_threads() {
@@ -111,9 +117,9 @@ void start_service_threads() {
   if (started.exchange(true, memory_order_acq_rel)) return;
   pthread_atfork(nullptr, nullptr,
                  [] { sched.forked = true; });  // the child has one thread, and it is not ours
-  int err = start_thread(maker_thread, nullptr, "weft-maker");
+  int err = start_service_thread(maker_thread, nullptr, "weft-maker");
   if (err == 0) {
-    err = start_thread([](void*) { sysmon_main(); }, nullptr, "weft-sysmon");
+    err = start_service_thread([](void*) { sysmon_main(); }, nullptr, "weft-sysmon");
   }
   if (err != 0) fatal_errno("runtime: failed to create new OS thread", err);
 }
