@@ -19,6 +19,18 @@
 // otherwise). All changes are seq_cst read-modify-writes on one word; the barrier pairs are written
 // out at wake() in sched/wake.cc and at the end of find_work(). Weaker fails: with release/acquire
 // both sides may read the other's old value (store buffering).
+//
+// Descriptors extend it. The danger: a goroutine waits for a descriptor, a P is idle, and nobody
+// polls. A waiter is to the count of waiters what a goroutine is to a queue:
+//   waiter:   raise the count; is the place in the poller taken? read the word. Not taken and an
+//   idle P: wake.
+//   giver-up: change the word; read the count; take the place in the poller, or find it taken.
+//   leaver:   (out of the poller, no P to be had) free the place; read the word. An idle P: go
+//   back.
+// Either the waiter's read of the word sees the idle P, or the giver-up's read of the count sees
+// the waiter. A giver-up that finds the place taken has changed the word before; the one who had it
+// either frees it later, and then sees the idle P, or takes a P itself as a spinner, and the last
+// spinner that finds work wakes the next. (sched/fd_wait.cc, sched/worker.cc.)
 #pragma once
 
 #include <cstdint>

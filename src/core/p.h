@@ -21,6 +21,9 @@ struct M;
 
 inline constexpr std::uint32_t max_procs = 1024;
 
+// P::preempt. Both end the slice; the second one sends the P to the global queue first.
+inline constexpr std::uint32_t preempt_slice = 1, preempt_for_global = 2;
+
 // Timers armed on a P. Anybody may fire what is due, under the lock.
 struct timer_home {
   mutex lock{lock_rank::timer};

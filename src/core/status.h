@@ -124,6 +124,7 @@ enum class wait_reason : std::uint8_t {
   sync_cond_wait,
   sync_wait_group_wait,
   semacquire,
+  io_wait,
 };
 
 constexpr std::string_view to_string(wait_reason r) noexcept {
@@ -165,6 +166,8 @@ constexpr std::string_view to_string(wait_reason r) noexcept {
       return "sync.WaitGroup.Wait";
     case semacquire:
       return "semacquire";
+    case io_wait:
+      return "IO wait";
   }
   return "???";
 }

@@ -2,8 +2,9 @@
 // Where work comes from when a P has none at hand, and how an M gives up without missing any.
 //
 // find_work is an ordered list of named sources: the world (stop it if asked), fairness (the global
-// queue, each 61st round), local, global, steal. If all are dry the M gives its P up, takes a
-// second look, and sleeps.
+// queue, each 61st round), local, global, the poller without blocking, steal. If all are dry the M
+// gives its P up, takes a second look, and sleeps: in the poller if descriptors are waited for and
+// nobody sits there (worker.cc), else on its note.
 //
 // The second look is the other half of the wake protocol (core/idle.h). A spinner that gives up
 // first changes the idle word (P idle, one spinner less), then a full barrier, then looks at every
@@ -18,6 +19,7 @@
 // Runs on g0 only. No allocation.
 #include "core/steal_order.h"
 #include "os/clock.h"
+#include "sched/netpoll.h"
 #include "sched/sched.h"
 #include "sched/timers.h"
 
@@ -31,6 +33,7 @@ constexpr std::int64_t spin_ns = 50'000;
 constexpr int looks_apart = 24;  // pauses between two looks of a spinner, about 0.6 µs
 constexpr std::int64_t runnext_wait_ns = 3'000;
 constexpr std::uint32_t runnext_look = 12;  // each so many looks
+constexpr std::uint32_t poll_look = 16;     // a system call: about every 10 µs
 
 void count_slice(P* p) noexcept {
   p->schedtick.store(p->schedtick.load(memory_order_relaxed) + 1, memory_order_relaxed);
@@ -40,7 +43,7 @@ void count_slice(P* p) noexcept {
 void end_of_slice(P* p) noexcept {
   // seq_cst, then `stopping` is read: partner of set_preempt_all, which writes them in the other
   // order.
-  p->preempt.store(0, memory_order_seq_cst);
+  if (p->preempt.exchange(0, memory_order_seq_cst) == preempt_for_global) p->until_global = 1;
   auto own = p->owner();
   if (G* g = own.take_next()) put_local(p, g);
 }
@@ -63,6 +66,10 @@ G* from_global(P* p) noexcept {
   refill_from_global(p);
   return from_local(p);
 }
+
+// Whom the kernel has something for. Also while an M sits in the poller: its thread takes longer to
+// wake than this call takes.
+G* from_poller(P* p) noexcept { return poll_if_any() != 0 ? from_local(p) : nullptr; }
 
 G* fairness(P* p) noexcept {
   if (p->until_global > 1) {
@@ -152,6 +159,7 @@ G* steal(M* m, P* p) noexcept {
     }
     if (G* g = from_global(p)) return g;
     if (nprocs() > sched.ncpu.load(memory_order_relaxed)) return nullptr;
+    if (G* g = from_poller(p)) return g;
     // Stay and look now and then.
     const std::int64_t now = nanotime();
     if (until == 0) until = now + spin_ns;
@@ -159,6 +167,9 @@ G* steal(M* m, P* p) noexcept {
     do {
       if (nanotime() >= until || sched.stopping.load(memory_order_relaxed)) return nullptr;
       for (int i = 0; i < looks_apart; ++i) cpu_relax();
+      if (look % poll_look == poll_look - 1) {
+        if (G* g = from_poller(p)) return g;
+      }
       // runnext is only taken after 3 µs, so looking at it more often would be for nothing.
     } while (!work_in_sight(p, ++look % runnext_look == 0));
   }
@@ -245,6 +256,7 @@ G* find_work(M* m) noexcept {
     G* g = fairness(p);
     if (g == nullptr) g = from_local(p);
     if (g == nullptr) g = from_global(p);
+    if (g == nullptr) g = from_poller(p);
     if (g == nullptr) {
       bool spin = m->spinning.load(memory_order_relaxed);
       if (!spin && sched.idle.try_start_spinning(nprocs())) {

@@ -123,6 +123,24 @@ void ready(G* g) noexcept {
   leave_sched(m, was);
 }
 
+void ready(G** gs, std::uint32_t n) noexcept {
+  M* m = current_m();
+  if (m == nullptr || m->p == nullptr) {
+    sched.lock.lock();
+    for (std::uint32_t i = 0; i < n; ++i) {
+      if (make_runnable(gs[i])) sched.runq.push(gs[i]);
+    }
+    sched.lock.unlock();
+  } else {
+    const std::uint32_t was = enter_sched(m);
+    for (std::uint32_t i = 0; i < n; ++i) {
+      if (make_runnable(gs[i])) put_local(m->p, gs[i]);
+    }
+    leave_sched(m, was);
+  }
+  fence_and_wake();
+}
+
 void preempt_slow() {
   M* m = current_m();
   G* g = m->curg;

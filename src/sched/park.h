@@ -24,6 +24,7 @@ using park_commit = void (*)(void* g, void* arg);
 void park(park_commit commit, void* arg, wait_reason why);
 void refuse(void* g) noexcept;
 void ready(G* g) noexcept;
+void ready(G** gs, std::uint32_t n) noexcept;  // many, in order, behind those who are ready already
 
 // Gives way: everybody else who is runnable has a turn first.
 void yield_g();

@@ -25,6 +25,7 @@
 
 #include "os/cpu.h"
 #include "sched/exit_hooks.h"
+#include "sched/netpoll.h"
 #include "sched/procs.h"
 #include "sched/sched.h"
 #include "sched/switch.h"
@@ -121,6 +122,7 @@ void clear_world() noexcept {
   while (sched.runq.pop(gs, runq::capacity) != 0) {
   }
   sched.left_behind.fetch_add(goroutine_count(), memory_order_relaxed);
+  poll_end_run();
   sched.active.store(false, memory_order_release);
   sched.run_id.store(sched.run_id.load(memory_order_relaxed) + 1, memory_order_relaxed);
   sched.next_goid.store(2, memory_order_relaxed);

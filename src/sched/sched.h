@@ -112,7 +112,7 @@ bool start_m(
     bool spinning) noexcept;  // gives p to an idle M (true) or has one made (false); under lock: no
 void put_idle_m(M* m) noexcept;  // under lock; then sleep_idle
 void sleep_idle(M* m) noexcept;  // until somebody brings a P
-void stop_m(M* m) noexcept;      // sleeps until somebody brings a P
+void stop_m(M* m) noexcept;      // sleeps until it has a P: brought, or taken by itself
 void hand_off(P* p) noexcept;    // p has lost its M
 void wake_slow() noexcept;
 M* new_m() noexcept;

@@ -2,14 +2,15 @@
 // The monitor: a thread of its own, without a P, that sees to it that nobody is forgotten.
 //
 // Each round: ends slices that are over (sets the P's preempt flag; calls that may park honour it),
-// follows the CPU limit once a second, gives back stack pages that deep calls have touched. It
-// sleeps 20 µs between rounds, doubling after 50 rounds in which nothing was to be done, 10 ms at
-// most, and for good while every P is idle or the world is stopped: an idle program uses no CPU.
-// take_idle_p and start_ps wake it.
+// polls if nobody has for too long (netpoll.h), follows the CPU limit once a second, gives back
+// stack pages that deep calls have touched. It sleeps 20 µs between rounds, doubling after 50
+// rounds in which nothing was to be done, 10 ms at most, and for good while every P is idle or the
+// world is stopped: an idle program uses no CPU. take_idle_p and start_ps wake it.
 //
 // Runs on its own thread's stack; takes the scheduler lock; never allocates.
 #include <ctime>
 
+#include "sched/netpoll.h"
 #include "sched/procs.h"
 #include "sched/sched.h"
 #include "sched/timers.h"
@@ -70,7 +71,22 @@ bool kick_for_timers(std::int64_t now) noexcept {
   return true;
 }
 
+// Goroutines have become ready in the global queue and every P is busy: the one that has run
+// longest gives way, and looks there first.
+void make_way() noexcept {
+  if (!sched.preempt.load(memory_order_relaxed) || sched.idle.load().idle_ps != 0) return;
+  P* oldest = nullptr;
+  const std::uint32_t n = nprocs();
+  for (std::uint32_t i = 0; i < n; ++i) {
+    P* p = p_at(i);
+    if (p == nullptr || p->status.load(memory_order_relaxed) != p_status::running) continue;
+    if (oldest == nullptr || seen[i].since < seen[oldest->id].since) oldest = p;
+  }
+  if (oldest != nullptr) oldest->preempt.store(preempt_for_global, memory_order_relaxed);
+}
+
 std::int64_t nap(std::int64_t wish, std::int64_t now) noexcept {  // not past the next deadline
+  if (const std::int64_t most = poll_patience(); most < wish) wish = most;
   const std::int64_t t = earliest_timer();
   if (t == never || t - now >= wish) return wish;
   return t - now > min_sleep ? t - now : min_sleep;
@@ -117,7 +133,9 @@ void sysmon_main() noexcept {
       trim_free_stacks();
     }
     const bool kicked = kick_for_timers(now);
-    quiet = end_slices(now) || kicked ? 0 : quiet + 1;
+    const bool polled = poll_overdue(now) != 0;
+    quiet = end_slices(now) || kicked || polled ? 0 : quiet + 1;
+    if (polled) make_way();
     if (quiet == 0) {
       sleep = min_sleep;
     } else if (quiet > rounds_until_slower && sleep < max_sleep) {

@@ -15,6 +15,7 @@
 #include "sched/timers.h"
 
 #include "os/thread.h"
+#include "sched/netpoll.h"
 #include "sched/park.h"
 
 namespace weft::rt {
@@ -29,6 +30,14 @@ void push(timer_home& h, timer* t) noexcept {
                                                               // (worker.cc) and service_main's
 }
 
+// The M in the poller may sleep past a timer that was armed by an M which then computes on.
+// Partner: sleep_in_poller, which claims the place before it looks at the timers.
+void tell_poller(std::int64_t when) noexcept {
+  if (netpoll.held.load(memory_order_seq_cst) &&
+      when < sched.watch_until.load(memory_order_seq_cst))
+    poll_interrupt();
+}
+
 }  // namespace
 
 void arm(timer* t, std::int64_t when) noexcept {
@@ -37,6 +46,7 @@ void arm(timer* t, std::int64_t when) noexcept {
   h.lock.lock();
   push(h, t);
   h.lock.unlock();
+  tell_poller(when);
 }
 
 bool disarm(timer* t) noexcept {
@@ -172,7 +182,10 @@ void arm(durable_timer* t, std::int64_t when, std::uint64_t seq) noexcept {
   push(h, t);
   const bool first = h.heap.earliest() == when;
   h.lock.unlock();
-  if (own) return;
+  if (own) {
+    tell_poller(when);
+    return;
+  }
   need_service();
   if (first) service_note.wake();
 }

@@ -9,9 +9,14 @@
 // (namespace, mask) must not be cloned. A thread that does not exist yet is never counted as
 // spinning.
 //
+// While goroutines wait for descriptors one idle M sleeps in the poller instead (netpoll.h). It is
+// on no list there, so nobody brings it a P: it takes one itself when something is ready or a timer
+// is due, and goes on the list when there is none to be had.
+//
 // Runs on g0 or on a goroutine's stack (wake); takes the scheduler lock.
 #include "base/print.h"
 #include "os/thread.h"
+#include "sched/netpoll.h"
 #include "sched/sched.h"
 #include "sched/timers.h"
 
@@ -236,6 +241,39 @@ void end_watch(std::int64_t t) noexcept {
   sched.watch_until.compare_exchange_strong(t, never, memory_order_seq_cst);
 }
 
+// Sleeps in the poller if it is wanted there. True: m has a P and spins. False: it goes to sleep on
+// its note.
+//
+// Somebody sits there while goroutines wait for descriptors and an M is idle. An M comes here when
+// it has changed the idle word, and then reads the count of waiters; partner: wait_parked
+// (fd_wait.cc). One that leaves without a P frees the place first and then reads the idle word: an
+// M that went to sleep because the place was taken had made its P idle before. All of it is
+// seq_cst; weaker fails as in idle.h.
+bool sleep_in_poller(M* m) noexcept {
+  while (poll_claim()) {
+    const std::int64_t t = claim_watch();
+    wake_queue q = poll_block(t);
+    if (t != never) end_watch(t);
+    const bool due = !q.empty() || (t != never && t <= nanotime());
+    P* p = nullptr;
+    if (due) {
+      sched.lock.lock();
+      if (!sched.stopping.load(memory_order_relaxed)) p = take_idle_p();
+      if (p != nullptr) sched.idle.take_p(true);
+      sched.lock.unlock();
+    }
+    if (p != nullptr) {
+      m->spinning.store(true, memory_order_relaxed);
+      acquire_p(m, p);
+    }
+    poll_wake(q);
+    poll_unclaim();
+    if (p != nullptr) return true;
+    if (due && sched.idle.load().idle_ps == 0) return false;
+  }
+  return false;
+}
+
 }  // namespace
 
 void put_idle_m(M* m) noexcept {
@@ -247,6 +285,7 @@ void put_idle_m(M* m) noexcept {
 }
 
 void stop_m(M* m) noexcept {
+  if (sleep_in_poller(m)) return;
   sched.lock.lock();
   put_idle_m(m);
   sched.lock.unlock();
@@ -289,9 +328,10 @@ void wake_slow() noexcept {
 
 void hand_off(P* p) noexcept {
   bump(p->count.handoffs);
-  // Timers need a watcher: an M that takes p, finds nothing and goes to sleep with their deadline.
+  // Timers and descriptors need a watcher: an M that takes p, finds nothing and goes to sleep with
+  // their deadline, in the poller.
   if (!p->rq.empty() || sched.runq.size_hint() != 0 ||
-      p->timers.earliest.load(memory_order_relaxed) != never) {
+      p->timers.earliest.load(memory_order_relaxed) != never || poller_wanted()) {
     start_m(p, false);
     return;
   }

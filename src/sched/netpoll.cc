@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// See netpoll.h: descriptors, deadlines and the looks at the kernel; and fd_wait.cc for the
+// waiting.
+//
+// The deadline of a direction is a durable timer with a number. A firing that was under way when
+// the deadline was changed finds another number and does nothing. Numbers are never reset, so they
+// hold over the cell's next lives too.
+//
+// Runs on goroutine stacks, plain threads, g0 (fired, the looks), sysmon. Locks: the descriptor's
+// (rank wait_queue), under it the timers'; the table's is a leaf.
+#include "sched/netpoll.h"
+
+#include <cerrno>
+#include <unistd.h>
+
+#include "base/slab.h"
+#include "poll/epoll.h"
+#include "sched/park.h"
+
+namespace weft::rt {
+
+constinit poll_state netpoll;
+
+namespace {
+
+constinit epoll_poller poller_;
+constinit slab<fd_desc> descs;  // under descs_lock; at() needs none
+constinit mutex descs_lock{lock_rank::leaf};
+constinit mutex open_lock{lock_rank::leaf};
+
+constexpr std::int64_t overdue_ns = 10'000'000, overdue_busy_ns = 1'000'000;
+
+int open_poller() noexcept {
+  if (netpoll.open.load(memory_order_acquire)) return 0;  // with the store below
+  open_lock.lock();
+  int err = 0;
+  if (!netpoll.open.load(memory_order_relaxed)) {
+    err = poller_.open();
+    if (err == 0) netpoll.open.store(true, memory_order_release);
+  }
+  open_lock.unlock();
+  return err;
+}
+
+std::uint64_t token_of(const fd_desc* d) noexcept {
+  return static_cast<std::uint64_t>(descs.index_of(d)) << 32 |
+         d->generation.load(memory_order_relaxed);
+}
+
+wake_queue look(std::int64_t ns) noexcept {
+  poll_event ev[epoll_poller::batch];
+  const std::size_t n = poller_.wait(ev, epoll_poller::batch, ns);
+  wake_queue q;
+  for (std::size_t i = 0; i < n; ++i) {
+    fd_desc* d = descs.at(ev[i].token >> 32);
+    if (d->generation.load(memory_order_acquire) != static_cast<std::uint32_t>(ev[i].token))
+      continue;  // closed meanwhile; with poll_close
+    if (ev[i].read || d->merged) q.push(d->slot[0].notify(true));
+    if (ev[i].write) q.push(d->slot[1].notify(true));
+  }
+  return q;
+}
+
+// The time of direction m is up.
+void on_deadline(durable_timer* t, std::uint64_t number, std::int64_t) noexcept {
+  auto* f = static_cast<fd_deadline*>(t);
+  fd_desc* d = f->of;
+  const auto m = static_cast<unsigned>(f - d->deadline);
+  wake_queue q;
+  d->lock.lock();
+  if (f->number == number) {
+    d->info.fetch_or(1U << m, memory_order_seq_cst);
+    q.push(d->slot[m].notify(false));
+  }
+  d->lock.unlock();
+  poll_wake(q);
+}
+
+}  // namespace
+
+int poll_open(int fd, fd_desc** out, bool merged) noexcept {
+  if (const int err = open_poller(); err != 0) return err;
+  descs_lock.lock();
+  fd_desc* d = descs.allocate();
+  descs_lock.unlock();
+  for (fd_deadline& f : d->deadline) {
+    f.of = d;
+    f.keep = [](durable_timer*) noexcept { return true; };  // cells are type-stable
+    f.fired = on_deadline;
+  }
+  d->fd = fd;
+  d->merged = merged;
+  d->slot[0].reset();
+  d->slot[1].reset();
+  d->info.store(0, memory_order_seq_cst);
+  const int err = poller_.add(fd, token_of(d));
+  if (err != 0) {
+    descs_lock.lock();
+    descs.release(d);
+    descs_lock.unlock();
+    return err;
+  }
+  *out = d;
+  return 0;
+}
+
+void poll_evict(fd_desc* d) noexcept {
+  wake_queue q;
+  d->lock.lock();
+  d->info.fetch_or(fd_desc::closing, memory_order_seq_cst);
+  for (int m = 0; m < 2; ++m) {
+    ++d->deadline[m].number;
+    disarm(&d->deadline[m]);
+    q.push(d->slot[m].notify(false));
+  }
+  d->lock.unlock();
+  poll_wake(q);
+}
+
+void poll_close(fd_desc* d) noexcept {
+  poller_.remove(d->fd);
+  // Release: with look()'s acquire. A report that is under way is dropped from now on.
+  d->generation.store(d->generation.load(memory_order_relaxed) + 1, memory_order_release);
+  descs_lock.lock();
+  descs.release(d);
+  descs_lock.unlock();
+}
+
+bool poll_set_deadline(fd_desc* d, unsigned modes, std::int64_t when) noexcept {
+  wake_queue q;
+  d->lock.lock();
+  const bool open = (d->info.load(memory_order_relaxed) & fd_desc::closing) == 0;
+  const bool past = open && when != never && when <= nanotime();
+  for (unsigned m = 0; open && m < 2; ++m) {
+    if ((modes >> m & 1) == 0) continue;
+    fd_deadline& f = d->deadline[m];
+    ++f.number;
+    disarm(&f);
+    if (past) {
+      d->info.fetch_or(1U << m, memory_order_seq_cst);
+      q.push(d->slot[m].notify(false));
+      continue;
+    }
+    d->info.fetch_and(~(1U << m), memory_order_seq_cst);
+    if (when != never) arm(&f, when, f.number);
+  }
+  d->lock.unlock();
+  poll_wake(q);
+  return open;
+}
+
+std::uint32_t poll_wake(wake_queue& q) noexcept {
+  constexpr std::uint32_t batch = 64;
+  G* gs[batch];
+  std::uint32_t n = 0, all = 0;
+  while (poll_waiter* w = q.pop()) {
+    if (w->g != nullptr) {
+      gs[n++] = w->g;
+      if (n == batch) {
+        ready(gs, n);
+        all += n;
+        n = 0;
+      }
+    } else if (const int fd = w->wake_fd; fd >= 0) {
+      const int saved = errno;
+      const std::uint64_t one = 1;
+      while (::write(fd, &one, sizeof one) < 0 && errno == EINTR) {
+      }
+      errno = saved;
+    } else {
+      w->taken.store(true, memory_order_release);  // with poll_wait's look
+    }
+  }
+  if (n != 0) ready(gs, n);
+  return all + n;
+}
+
+std::uint32_t poll_now() noexcept {
+  netpoll.last_look.store(nanotime(), memory_order_relaxed);
+  wake_queue q = look(0);
+  return poll_wake(q);
+}
+
+std::uint32_t poll_if_any() noexcept {
+  if (netpoll.waiters.load(memory_order_relaxed) <= 0) return 0;
+  if (netpoll.looking.load(memory_order_relaxed) ||
+      netpoll.looking.exchange(true, memory_order_acquire))
+    return 0;
+  const std::uint32_t n = poll_now();
+  netpoll.looking.store(false, memory_order_release);
+  return n;
+}
+
+std::uint32_t poll_overdue(std::int64_t now) noexcept {
+  if (!poller_wanted()) return 0;
+  const bool busy = sched.idle.load().idle_ps == 0;
+  if (now - netpoll.last_look.load(memory_order_relaxed) < (busy ? overdue_busy_ns : overdue_ns))
+    return 0;
+  return poll_now();
+}
+
+std::int64_t poll_patience() noexcept {
+  return poller_wanted() && sched.idle.load().idle_ps == 0 ? overdue_busy_ns : overdue_ns;
+}
+
+bool poll_claim() noexcept {
+  return anybody_polls_for() && !netpoll.held.exchange(true, memory_order_seq_cst);
+}
+void poll_unclaim() noexcept { netpoll.held.store(false, memory_order_seq_cst); }
+
+wake_queue poll_block(std::int64_t deadline) noexcept {
+  std::int64_t ns = -1;
+  if (deadline != never) {
+    ns = deadline - nanotime();
+    if (ns < 0) ns = 0;
+  }
+  wake_queue q = look(ns);
+  netpoll.last_look.store(nanotime(), memory_order_relaxed);
+  return q;
+}
+
+void poll_interrupt() noexcept { poller_.interrupt(); }
+
+void poll_end_run() noexcept { netpoll.waiters.store(0, memory_order_seq_cst); }
+
+}  // namespace weft::rt

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// The runtime's poller: descriptors that goroutines and plain threads wait for, with deadlines; and
+// who looks at the kernel when.
+//
+// Who polls:
+//   - an M in find_work that has found nothing in the queues, without blocking;
+//   - an M that has given its P up, blocking, until the next timer ('in the poller', worker.cc):
+//   one
+//     at a time, and there is one while goroutines wait for descriptors and an M is idle;
+//   - sysmon, if nobody has for 10 ms (1 ms while every P is busy).
+// Plain threads wait in poll(2) for their descriptor and do not depend on any of them.
+//
+// fd_desc: cells are type-stable. Tokens are index and generation, so a report that comes late
+// finds another generation, or at worst wakes somebody who tries in vain and waits again.
+#pragma once
+
+#include <cstdint>
+
+#include "poll/desc.h"
+#include "sched/timers.h"
+
+namespace weft::rt {
+
+// What a wait ended with.
+enum class poll_result : std::uint8_t { ready, expired, closed };
+
+struct fd_desc;
+
+struct fd_deadline : durable_timer {
+  fd_desc* of = nullptr;
+  std::uint64_t number = 0;  // of the last arming or stopping; under the descriptor's lock
+};
+
+struct alignas(64) fd_desc {
+  wait_slot slot[2];  // by poll_mode
+  // Written under lock, read anywhere.
+  static constexpr std::uint32_t closing = 4;  // 1 << poll_mode: its time is up
+  atomic<std::uint32_t> info{0};
+  atomic<std::uint32_t> generation{0};  // one up at each close
+  int fd = -1;
+  bool merged = false;  // both directions are reported to the reader; set before it is registered
+  // -- under lock.
+  mutex lock{lock_rank::wait_queue};
+  fd_deadline deadline[2];
+
+  poll_result check(poll_mode m) const noexcept {
+    // seq_cst: after `preparing` was written (desc.h).
+    const std::uint32_t i = info.load(memory_order_seq_cst);
+    if ((i & closing) != 0) return poll_result::closed;
+    return (i >> static_cast<unsigned>(m) & 1) != 0 ? poll_result::expired : poll_result::ready;
+  }
+};
+
+// Registers fd with the poller. 0 or an errno value (EPERM: cannot be watched). merged: who waits
+// to read wakes when it can be written to as well.
+int poll_open(int fd, fd_desc** out, bool merged = false) noexcept;
+// Wakes all who wait; they and those who come later find `closed`. Once.
+void poll_evict(fd_desc* d) noexcept;
+// Takes fd out of the poller and frees d. Nobody uses d any more; before fd is closed.
+void poll_close(fd_desc* d) noexcept;
+
+// Before a call that may find the descriptor not ready: `ready` is 'go on'.
+inline poll_result poll_prepare(fd_desc* d, poll_mode m) noexcept {
+  d->slot[static_cast<int>(m)].forget();
+  return d->check(m);
+}
+// After a call that found it not ready. May be `ready` in vain. From goroutines and plain threads.
+poll_result poll_wait(fd_desc* d, poll_mode m);
+
+// when: nanoseconds of the clock, `never` for none; what is past is past at once. modes: 1 << mode.
+// False: closing.
+bool poll_set_deadline(fd_desc* d, unsigned modes, std::int64_t when) noexcept;
+
+// -- for the scheduler (find_work.cc, worker.cc, sysmon.cc)
+
+struct poll_state {
+  atomic<bool> open{false};
+  atomic<std::int32_t> waiters{0};    // goroutines of this run that wait for a descriptor
+  atomic<bool> held{false};           // an M is in the poller, or on its way in or out
+  atomic<bool> looking{false};        // somebody looks without blocking: one is enough
+  atomic<std::int64_t> last_look{0};  // when somebody last did
+};
+extern constinit poll_state netpoll;
+
+inline bool anybody_polls_for() noexcept { return netpoll.waiters.load(memory_order_seq_cst) > 0; }
+// Goroutines wait for descriptors and nobody sits in the poller: an M that goes idle must.
+inline bool poller_wanted() noexcept {
+  return anybody_polls_for() && !netpoll.held.load(memory_order_seq_cst);
+}
+// Makes ready whom the kernel says is; onto the caller's P, else into the global queue. How many.
+std::uint32_t poll_now() noexcept;
+// The same for one that finds nothing else to do: not if nobody waits or somebody looks already.
+std::uint32_t poll_if_any() noexcept;
+// For sysmon: goroutines made ready because nobody had looked for too long.
+std::uint32_t poll_overdue(std::int64_t now) noexcept;
+// How long sysmon may sleep at most, for descriptors' sake.
+std::int64_t poll_patience() noexcept;
+
+// The place in the poller. claim: false if it is taken or nobody waits.
+bool poll_claim() noexcept;
+void poll_unclaim() noexcept;
+// Blocks until something is ready, until the deadline, or until interrupted.
+wake_queue poll_block(std::int64_t deadline) noexcept;
+// Wakes them all: goroutines onto the caller's P if it has one. How many goroutines.
+std::uint32_t poll_wake(wake_queue& q) noexcept;
+void poll_interrupt() noexcept;  // the M in the poller looks at the timers again
+void poll_end_run() noexcept;    // world stopped: its goroutines do not wait any more
+
+}  // namespace weft::rt
