@@ -5,7 +5,9 @@
 #include <weft/chan.hpp>
 #include <weft/context.hpp>
 #include <weft/debug.hpp>
+#include <weft/file.hpp>
 #include <weft/go.hpp>
+#include <weft/net.hpp>
 #include <weft/run.hpp>
 #include <weft/select.hpp>
 #include <weft/sync.hpp>

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// dial. A connect that is under way waits like a write; a context ends it by setting its deadline
+// to the past, from the canceller's thread.
+//
+// Several addresses are tried one after the other, each with its share of the time that is left
+// (but two seconds at least, if there are that many). If a name has addresses of both families,
+// those of the other family get a goroutine of their own when 300 ms have passed or the first
+// family has failed (RFC 6555); the first connection wins, the other is closed. A plain thread,
+// which may have no run to start goroutines in, tries them in order.
+//
+// Runs on the caller's stack; the watch's function on the canceller's.
+#include <algorithm>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include "context_tree/watch.h"
+#include "net/socket.h"
+#include "weft/chan.hpp"
+#include "weft/go.hpp"
+#include "weft/select.hpp"
+
+namespace weft::detail {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto fallback_delay = 300ms;
+constexpr std::int64_t least_share = 2'000'000'000;
+
+// A connection, or why there is none: where, and in which system call.
+struct attempt {
+  net::conn c;
+  net_fd* s = nullptr;
+  std::error_code ec;
+  net::address where;
+  const char* call = "connect";
+};
+
+// Ends the wait of a connect when the context is done.
+class connect_watch : private cancel_watch {
+ public:
+  connect_watch(const context* ctx, rt::fd_desc* d) noexcept : d_(d) {
+    if (ctx == nullptr) return;
+    on_ = begin(*ctx, [](cancel_watch* w) noexcept { static_cast<connect_watch*>(w)->expire(); });
+    if (!on_) expire();
+  }
+  connect_watch(const connect_watch&) = delete;
+  connect_watch& operator=(const connect_watch&) = delete;
+  ~connect_watch() {
+    if (on_) end();
+  }
+
+ private:
+  void expire() noexcept { rt::poll_set_deadline(d_, 2, 1); }
+  rt::fd_desc* d_;
+  bool on_ = false;
+};
+
+std::int64_t deadline_of(const context* ctx) noexcept {
+  if (ctx == nullptr) return rt::never;
+  const auto d = ctx->deadline();
+  return d ? d->time_since_epoch().count() : rt::never;
+}
+
+std::error_code wait_connected(net_fd* s, const context* ctx, std::int64_t until) {
+  if (until != rt::never) rt::poll_set_deadline(s->desc(), 2, until);
+  std::error_code ec;
+  {
+    const connect_watch watch(ctx, s->desc());
+    s->call(rt::poll_mode::write, ec, [](int fd) noexcept -> long {
+      const int err = sys::connect_error(fd);
+      return err == EINPROGRESS || err == EALREADY ? -EAGAIN : -err;
+    });
+  }
+  // Cancelled at the last moment is cancelled.
+  if (ctx != nullptr && ctx->err()) return ctx->err();
+  if (!ec) rt::poll_set_deadline(s->desc(), 2, rt::never);
+  return ec;
+}
+
+attempt connect_once(const network_kind& k, const net::address& to, const context* ctx,
+                     std::int64_t until) {
+  attempt a;
+  a.where = to;
+  if (ctx != nullptr && (a.ec = ctx->err())) return a;
+  const int fd = sys::socket(to.family(), k.type);
+  if (fd < 0) {
+    a.ec = system_code(fd);
+    a.call = "socket";
+    return a;
+  }
+  const int r = sys::connect(fd, to.data(), to.size());
+  if (r < 0 && r != -EINPROGRESS && r != -EINTR) {
+    sys::close(fd);
+    a.ec = system_code(r);
+    return a;
+  }
+  net_fd* s = net_fd::make(fd, k.name, a.ec);
+  if (s == nullptr) return a;
+  net::conn c(s);
+  if (r < 0 && (a.ec = wait_connected(s, ctx, until))) return a;
+  s->local = name_of(fd, false);
+  s->remote = to;
+  if (k.type == SOCK_STREAM && k.family != AF_UNIX) set_tcp_defaults(fd);
+  a.c = std::move(c);
+  a.s = s;
+  return a;
+}
+
+// A port that the kernel chose for us, on a port nobody listens on, may be the same: a connection
+// to itself. That is nobody's wish.
+attempt connect_to(const network_kind& k, const net::address& to, const context* ctx,
+                   std::int64_t until) {
+  for (int tries = 0;; ++tries) {
+    attempt a = connect_once(k, to, ctx, until);
+    const bool self =
+        a.s != nullptr && k.type == SOCK_STREAM && !to.is_unix() && a.s->local == a.s->remote;
+    const bool none_left = a.ec == std::errc::address_not_available && to.port() != 0;
+    if ((!self && !none_left) || tries == 2) return a;
+  }
+}
+
+attempt connect_in_order(const network_kind& k, std::span<const net::address> list,
+                         const context* ctx) {
+  attempt first;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    std::int64_t until = deadline_of(ctx);
+    if (until != rt::never) {
+      const std::int64_t left = until - rt::nanotime();
+      const auto share = left / static_cast<std::int64_t>(list.size() - i);
+      until -= left - std::min(left, std::max(share, least_share));
+    }
+    attempt a = connect_to(k, list[i], ctx, until);
+    if (!a.ec) return a;
+    const bool over = ctx != nullptr && ctx->err();
+    if (i == 0) first = std::move(a);
+    if (over) {
+      first.ec = ctx->err();
+      break;
+    }
+  }
+  return first;
+}
+
+attempt race(const network_kind& k, std::vector<net::address> list, const context* ctx) {
+  const int family = list.front().family();
+  const auto second = std::stable_partition(
+      list.begin(), list.end(), [family](const net::address& a) { return a.family() == family; });
+  const std::vector<net::address> others(second, list.end());
+  list.erase(second, list.end());
+  const auto made = with_cancel(ctx != nullptr ? *ctx : background());
+  const context& inner = made.first;
+  const cancel_fn& cancel = made.second;
+  const chan<attempt> results(2);
+  const auto start = [&](std::vector<net::address> of) {
+    go([k, inner, results, of = std::move(of)] { results.send(connect_in_order(k, of, &inner)); });
+  };
+  start(list);
+  attempt failed;
+  bool have_failed = false, second_runs = false;
+  for (int running = 1; running > 0;) {
+    attempt got;
+    const auto take = [&](std::optional<attempt> a) {
+      got = std::move(*a);
+      --running;
+    };
+    const int which = second_runs ? select(recv(results, take))
+                                  : select(recv(results, take), timeout(fallback_delay));
+    if (which == 0 && !got.ec) {
+      cancel();
+      return got;
+    }
+    if (which == 0 && !have_failed) {
+      failed = std::move(got);
+      have_failed = true;
+    }
+    if (!second_runs) {
+      second_runs = true;
+      start(others);
+      ++running;
+    }
+  }
+  cancel();
+  return failed;
+}
+
+struct dial_failure {
+  std::error_code ec;
+  std::string where;
+  const char* call = "connect";
+};
+
+net::conn dial_any(const context* ctx, std::string_view network, std::string_view text,
+                   dial_failure& f) {
+  const network_kind k = kind_of(network);
+  if (k.name == nullptr) {
+    f.ec = net::errc::unknown_network;
+    return {};
+  }
+  if (ctx != nullptr && (f.ec = ctx->err())) {
+    f.where = text;
+    return {};
+  }
+  std::vector<net::address> list = addresses_for(k, text, false, ctx, f.ec);
+  if (f.ec) {
+    const std::string_view host = text.substr(0, text.rfind(':'));
+    const bool lookup = f.ec == net::errc::no_such_host || f.ec == net::errc::lookup_failed;
+    f.where = lookup ? "lookup " + std::string(host) : "address " + std::string(text);
+    return {};
+  }
+  const bool both = std::any_of(list.begin(), list.end(), [&](const net::address& a) {
+    return a.family() != list.front().family();
+  });
+  attempt a = both && rt::current_g() != nullptr ? race(k, std::move(list), ctx)
+                                                 : connect_in_order(k, list, ctx);
+  f = {a.ec, a.where.to_string(), a.call};
+  return std::move(a.c);
+}
+
+net::conn dial_or_throw(const context* ctx, std::string_view network, std::string_view text) {
+  dial_failure f;
+  net::conn c = dial_any(ctx, network, text, f);
+  if (!f.ec) return c;
+  if (f.ec == net::errc::unknown_network)
+    throw net::op_error(
+        f.ec, "dial " + std::string(network) + ": unknown network " + std::string(network));
+  // `dial tcp: lookup h: no such host`, but `dial tcp 1.2.3.4:5: connect: …`
+  std::string net_and(network);
+  if (f.ec.category() == net::net_category()) net_and += ':';
+  throw_op_error("dial", net_and, f.where, f.call, f.ec);
+}
+
+}  // namespace
+
+void set_tcp_defaults(int fd) noexcept {
+  sys::set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  sys::set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  sys::set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 15);
+  sys::set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 15);
+}
+
+}  // namespace weft::detail
+
+namespace weft::net {
+
+using namespace detail;
+
+conn dial(std::string_view network, std::string_view text, std::error_code& ec) {
+  dial_failure f;
+  conn c = dial_any(nullptr, network, text, f);
+  ec = f.ec;
+  return c;
+}
+conn dial(const context& ctx, std::string_view network, std::string_view text,
+          std::error_code& ec) {
+  dial_failure f;
+  conn c = dial_any(&ctx, network, text, f);
+  ec = f.ec;
+  return c;
+}
+conn dial(std::string_view network, std::string_view text) {
+  return dial_or_throw(nullptr, network, text);
+}
+conn dial(const context& ctx, std::string_view network, std::string_view text) {
+  return dial_or_throw(&ctx, network, text);
+}
+conn dial(std::string_view network, const address& to) { return dial(network, to.to_string()); }
+conn dial(std::string_view network, const address& to, std::error_code& ec) {
+  return dial(network, to.to_string(), ec);
+}
+
+}  // namespace weft::net

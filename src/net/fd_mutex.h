@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The lock of a descriptor: users are counted, readers exclude readers, writers exclude writers,
+// and after close() the last user does the real close. So a number is never given back to the
+// kernel while somebody may still pass it to a system call.
+//
+// One word: closed, a reader is in, a writer is in, and three counts of twenty bits: users, readers
+// in line, writers in line. Those in line wait on a semaphore each; whoever leaves lets one in,
+// which then tries again; close lets them all in, and they find it closed.
+//
+// Runs on the caller's stack, goroutine or plain thread.
+#pragma once
+
+#include <cstdint>
+
+#include "base/atomic.h"
+#include "poll/desc.h"
+#include "weft/sync.hpp"
+
+namespace weft::detail {
+
+class fd_mutex {
+ public:
+  static constexpr std::uint64_t max_users = (1U << 20) - 1;
+
+  bool enter();                   // one user more; false: closed
+  bool close();                   // one user more, and closed from now on; false: it was already
+  bool leave();                   // true: the last one after close; the caller destroys
+  bool lock(rt::poll_mode m);     // a user, alone in its direction; false: closed
+  bool unlock(rt::poll_mode m);   // true: as leave()
+  bool closed() const noexcept {  // acquire: with close()
+    return (word_.load(rt::memory_order_acquire) & closed_bit) != 0;
+  }
+
+ private:
+  static constexpr std::uint64_t closed_bit = 1, user = 8, users = max_users * user;
+  struct side {
+    std::uint64_t held;  // the bit
+    std::uint64_t one;   // one in line
+    std::uint64_t line;  // the count of them
+  };
+  static constexpr side sides[2] = {{2, user << 20, users << 20}, {4, user << 40, users << 40}};
+
+  rt::atomic<std::uint64_t> word_{0};
+  semaphore in_[2] = {semaphore(0), semaphore(0)};
+};
+
+}  // namespace weft::detail

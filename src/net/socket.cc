@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of a socket (socket.h), and the handles over it. Runs on the caller's stack.
+#include "net/socket.h"
+
+#include <memory>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+namespace weft::detail {
+
+net_fd* net_fd::make(int fd, const char* network, std::error_code& ec) {
+  rt::fd_desc* d = nullptr;
+  if (const int err = rt::poll_open(fd, &d); err != 0) {
+    sys::close(fd);
+    ec = err == EPERM ? make_error_code(errc::not_pollable) : system_code(-err);
+    return nullptr;
+  }
+  ec.clear();
+  return new net_fd(fd, d, network);
+}
+
+bool net_fd::is_stream() const noexcept {
+  const network_kind k = kind_of(network);
+  return k.type == SOCK_STREAM;
+}
+
+void net_fd::close(std::error_code& ec) {
+  if (!mu_.close()) {
+    ec = errc::closed;
+    return;
+  }
+  ec.clear();
+  rt::poll_evict(desc_);
+  if (unlink_on_close) sys::unlink(local.to_string().c_str());
+  if (mu_.leave()) really_close();
+}
+
+void net_fd::drop() noexcept {
+  std::error_code ec;
+  close(ec);
+  release();
+}
+
+void net_fd::really_close() noexcept {
+  rt::poll_close(desc_);
+  sys::close(fd_);
+  release();
+}
+
+void net_fd::release() noexcept {
+  // Release: with the acquire of the one who deletes.
+  if (holders_.fetch_sub(1, rt::memory_order_acq_rel) == 1) delete this;
+}
+
+void net_fd::set_deadline(unsigned modes, std::int64_t when, std::error_code& ec) {
+  const user in(*this);
+  if (!in.entered() || !rt::poll_set_deadline(desc_, modes, when)) {
+    refused(ec);
+    return;
+  }
+  ec.clear();
+}
+
+// -- the handles
+
+socket_handle::~socket_handle() {
+  if (s_ != nullptr) s_->drop();
+}
+
+void socket_handle::close() const {
+  std::error_code ec;
+  close(ec);
+  if (ec) fail("close", ec);
+}
+
+void socket_handle::close(std::error_code& ec) const noexcept {
+  if (s_ == nullptr) {
+    ec = errc::closed;
+    return;
+  }
+  s_->close(ec);
+}
+
+int socket_handle::fd() const noexcept { return s_ == nullptr ? -1 : s_->number(); }
+
+int socket_handle::dup() const {
+  std::error_code ec;
+  const int r = dup(ec);
+  if (ec) fail("file", ec);
+  return r;
+}
+
+int socket_handle::dup(std::error_code& ec) const noexcept {
+  if (s_ == nullptr) {
+    ec = errc::closed;
+    return -1;
+  }
+  return s_->control(ec, [](int fd) { return sys::duplicate(fd); });
+}
+
+void socket_handle::deadline(unsigned modes, std::int64_t when,
+                             std::error_code& ec) const noexcept {
+  if (s_ == nullptr) {
+    ec = errc::closed;
+    return;
+  }
+  s_->set_deadline(modes, when, ec);
+}
+
+void socket_handle::fail(const char* op, std::error_code ec) const {
+  if (s_ == nullptr) throw_op_error(op, "", "", op, ec);
+  std::string where = s_->local.to_string();
+  if (s_->remote) where += "->" + s_->remote.to_string();
+  throw_op_error(op, s_->network, where, op, ec);
+}
+
+net::address rw_handle::local_addr() const { return s_ == nullptr ? net::address() : s_->local; }
+
+}  // namespace weft::detail

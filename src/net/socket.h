@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// net_fd: a socket that goroutines and plain threads share. What conn, listener and packet_conn
+// point to.
+//
+// Two hold it: the handle, and the open descriptor. The descriptor goes when it has been closed and
+// its last user has left (fd_mutex.h), the object when the handle has gone too. As with any object,
+// the handle must not be destroyed while one of its members runs; it may be closed.
+//
+// Every call tries first and waits only when the kernel says EAGAIN. Nothing is allocated per call.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <system_error>
+
+#include "net/fd_mutex.h"
+#include "net/sys.h"
+#include "sched/netpoll.h"
+#include "sched/park.h"
+#include "weft/net.hpp"
+
+namespace weft::detail {
+
+inline std::error_code system_code(long minus_errno) noexcept {
+  return {static_cast<int>(-minus_errno), std::system_category()};
+}
+
+class net_fd {
+ public:
+  // Takes fd over: it is closed if it cannot be registered.
+  static net_fd* make(int fd, const char* network, std::error_code& ec);
+
+  const char* network;         // "tcp", …: a literal
+  net::address local, remote;  // set before it is shared
+  bool unlink_on_close = false;
+
+  int number() const noexcept { return mu_.closed() ? -1 : fd_; }
+  bool is_stream() const noexcept;
+  rt::fd_desc* desc() noexcept { return desc_; }
+  void close(std::error_code& ec);
+  void drop() noexcept;  // the handle goes; closes if nobody has
+  void set_deadline(unsigned modes, std::int64_t when, std::error_code& ec);
+
+  // Calls f(fd), which gives a result or minus an errno, until it does something else than block.
+  template <class F>
+  long call(rt::poll_mode m, std::error_code& ec, F f) {
+    const user in(*this, m);
+    return in.entered() ? retry(m, ec, f) : refused(ec);
+  }
+  // The same several times under one lock: f(fd, done) until it has done n in all, or gives 0.
+  template <class F>
+  std::size_t call_all(rt::poll_mode m, std::size_t n, std::error_code& ec, F f) {
+    const user in(*this, m);
+    if (!in.entered()) return refused(ec), 0;
+    std::size_t done = 0;
+    do {
+      const long r = retry(m, ec, [&](int fd) noexcept { return f(fd, done); });
+      if (r <= 0) break;
+      done += static_cast<std::size_t>(r);
+    } while (done < n);
+    return done;
+  }
+  // Calls f(fd) once, beside readers and writers: socket options.
+  template <class F>
+  int control(std::error_code& ec, F f) {
+    const user in(*this);
+    if (!in.entered()) return static_cast<int>(refused(ec));
+    const int r = f(fd_);
+    ec = r < 0 ? system_code(r) : std::error_code();
+    return r;
+  }
+
+ private:
+  net_fd(int fd, rt::fd_desc* d, const char* net) noexcept : network(net), fd_(fd), desc_(d) {}
+  ~net_fd() = default;
+  friend std::default_delete<net_fd>;
+
+  class user {
+   public:
+    explicit user(net_fd& s) : s_(s), kind_(2), entered_(s.mu_.enter()) {}
+    user(net_fd& s, rt::poll_mode m) : s_(s), kind_(static_cast<int>(m)), entered_(enter(s, m)) {}
+    user(const user&) = delete;
+    user& operator=(const user&) = delete;
+    ~user() {
+      if (!entered_) return;
+      if (kind_ == 2 ? s_.mu_.leave() : s_.mu_.unlock(static_cast<rt::poll_mode>(kind_)))
+        s_.really_close();
+    }
+    bool entered() const noexcept { return entered_; }
+
+   private:
+    static bool enter(net_fd& s, rt::poll_mode m) {
+      rt::maybe_preempt();
+      return s.mu_.lock(m);
+    }
+    net_fd& s_;
+    int kind_;
+    bool entered_;
+  };
+
+  template <class F>
+  long retry(rt::poll_mode m, std::error_code& ec, F f) {
+    rt::poll_result why = rt::poll_prepare(desc_, m);
+    while (why == rt::poll_result::ready) {
+      const long r = f(fd_);
+      if (r >= 0) {
+        ec.clear();
+        return r;
+      }
+      if (r == -EAGAIN) {
+        why = rt::poll_wait(desc_, m);
+      } else if (r != -EINTR) {
+        ec = system_code(r);
+        return -1;
+      }
+    }
+    ec = why == rt::poll_result::expired ? errc::deadline_exceeded : errc::closed;
+    return -1;
+  }
+  static long refused(std::error_code& ec) noexcept {
+    ec = errc::closed;
+    return -1;
+  }
+  void really_close() noexcept;
+  void release() noexcept;
+
+  int fd_;
+  rt::fd_desc* desc_;
+  fd_mutex mu_;
+  rt::atomic<int> holders_{2};  // the handle, the open descriptor
+};
+
+// error.cc: throws net::op_error with Go's text. `call` names the system call, for system errors.
+[[noreturn]] void throw_op_error(const char* op, std::string_view network, std::string_view where,
+                                 std::string_view call, std::error_code ec);
+
+// resolve.cc. "host:port" apart; views into text.
+struct host_port {
+  std::string_view host, port;
+};
+host_port split_host_port(std::string_view text, std::error_code& ec) noexcept;
+
+// Which sockets a network's name stands for.
+struct network_kind {
+  const char* name = nullptr;  // null: unknown
+  int type = 0;                // SOCK_STREAM, SOCK_DGRAM
+  int family = 0;              // AF_INET, AF_INET6, AF_UNIX, or AF_UNSPEC: both of IP
+};
+network_kind kind_of(std::string_view network) noexcept;
+// The addresses of `text` that fit; for a listener an empty host is any address.
+std::vector<net::address> addresses_for(const network_kind& k, std::string_view text,
+                                        bool listening, const context* ctx, std::error_code& ec);
+net::address name_of(int fd, bool peer) noexcept;
+void set_tcp_defaults(int fd) noexcept;  // Go's: no delay, keep alive; options that fail are left
+
+}  // namespace weft::detail

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// wait_fd: waiting for a descriptor of somebody else's. It is registered for the time of the wait
+// under a copy of its number, so that it may be the caller's, a library's or ours, waited for by
+// several at once, and nothing of it stays in the poller.
+//
+// Runs on the caller's stack.
+#include "weft/file.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <poll.h>
+
+#include "net/socket.h"
+#include "os/clock.h"
+
+namespace weft {
+namespace {
+
+// What poll(2) says now, or waiting: > 0 ready, 0 not, or minus the errno.
+[[gnu::noinline]] int ask(int fd, short events, int timeout_ms) noexcept {
+  pollfd p{fd, events, 0};
+  const int n = ::poll(&p, 1, timeout_ms);
+  if (n < 0) return -errno;
+  return n > 0 && (p.revents & POLLNVAL) != 0 ? -EBADF : n;
+}
+
+std::error_code wait_as_thread(int fd, short events, std::int64_t until) {
+  for (;;) {
+    int ms = -1;
+    if (until != rt::never) {
+      const std::int64_t left = until - rt::nanotime();
+      if (left <= 0) return errc::deadline_exceeded;
+      ms = static_cast<int>(std::min<std::int64_t>((left + 999'999) / 1'000'000, INT_MAX));
+    }
+    const int r = ask(fd, events, ms);
+    if (r > 0) return {};
+    if (r < 0 && r != -EINTR) return detail::system_code(r);
+  }
+}
+
+// The descriptor's place in the poller.
+class registration {
+ public:
+  registration(int fd, bool both) noexcept : fd_(detail::sys::duplicate(fd)) {
+    err_ = fd_ < 0 ? -fd_ : rt::poll_open(fd_, &d, both);
+  }
+  registration(const registration&) = delete;
+  registration& operator=(const registration&) = delete;
+  ~registration() {
+    if (err_ == 0) {
+      rt::poll_evict(d);  // its timers
+      rt::poll_close(d);
+    }
+    if (fd_ >= 0) detail::sys::close(fd_);
+  }
+  int error() const noexcept { return err_; }
+  rt::fd_desc* d = nullptr;
+
+ private:
+  int fd_;
+  int err_ = 0;
+};
+
+}  // namespace
+
+std::error_code wait_fd(int fd, short events, clock::time_point deadline) {
+  rt::maybe_preempt();
+  const bool for_ever = deadline == clock::time_point::max();
+  const std::int64_t until = for_ever ? rt::never : deadline.time_since_epoch().count();
+  if (const int r = ask(fd, events, 0); r != 0) {
+    if (r < 0 && r != -EINTR) return detail::system_code(r);
+    if (r > 0) return {};
+  }
+  if (rt::current_g() == nullptr) return wait_as_thread(fd, events, until);
+  if (until <= rt::nanotime()) return errc::deadline_exceeded;
+  // A hang-up or an error is reported to both directions.
+  const bool reads = (events & (POLLIN | POLLPRI | POLLRDHUP)) != 0;
+  const bool writes = (events & POLLOUT) != 0;
+  const rt::poll_mode m = writes && !reads ? rt::poll_mode::write : rt::poll_mode::read;
+  const registration reg(fd, reads && writes);
+  if (reg.error() != 0) {
+    return reg.error() == EPERM ? make_error_code(errc::not_pollable)
+                                : detail::system_code(-reg.error());
+  }
+  if (!for_ever) rt::poll_set_deadline(reg.d, 3, until);
+  for (;;) {
+    if (const int r = ask(fd, events, 0); r != 0 && r != -EINTR)
+      return r > 0 ? std::error_code() : detail::system_code(r);
+    if (rt::poll_wait(reg.d, m) == rt::poll_result::expired) return errc::deadline_exceeded;
+  }
+}
+
+}  // namespace weft
