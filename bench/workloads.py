@@ -55,6 +55,8 @@ ROWS = [
     Row("mutex100", "100 goroutines lock and unlock", LOCKS, bar=0.7, best_other=10),
     Row("timer_stop", "timer: create and stop", (M, 5 * M), bar=0.3, best_other=74),
     Row("sleepers", "a million sleep 1 to 1000 ms", (200_000, M), "ms", bar=0.6, best_other=2039),
+    Row("echo1", "TCP, 64 bytes there and back, one connection", (100_000, 500_000)),
+    Row("echo64", "TCP, 64 bytes there and back, 64 connections", (200_000, M)),
     # n is milliseconds. 2 ms of CPU in 10 s is the limit.
     Row("idle1000", "1000 parked goroutines: CPU used", (2_000, 10_000), "us/s", limit=200, best_other=30),
 ]

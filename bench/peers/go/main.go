@@ -33,6 +33,8 @@ var workloads = map[string]func(name string, n int){
 	"mutex1":              nsPerOp(locks(1)),
 	"mutex2":              nsPerOp(locks(2)),
 	"mutex100":            nsPerOp(locks(100)),
+	"echo1":               nsPerOp(echo(1)),
+	"echo64":              nsPerOp(echo(64)),
 	"idle1000":            idle,
 }
 
