@@ -51,11 +51,15 @@ wake_queue look(std::int64_t ns) noexcept {
   poll_event ev[epoll_poller::batch];
   const std::size_t n = poller_.wait(ev, epoll_poller::batch, ns);
   wake_queue q;
+  // size() is an acquire: the kernel passes the token on, but not, as far as the language knows,
+  // what was written when the cell was made.
+  const std::size_t cells = n != 0 ? descs.size() : 0;
   for (std::size_t i = 0; i < n; ++i) {
+    if (ev[i].token >> 32 >= cells) fatal("netpoll: a report of nothing that was registered");
     fd_desc* d = descs.at(ev[i].token >> 32);
     if (d->generation.load(memory_order_acquire) != static_cast<std::uint32_t>(ev[i].token))
       continue;  // closed meanwhile; with poll_close
-    if (ev[i].read || d->merged) q.push(d->slot[0].notify(true));
+    if (ev[i].read || d->merged.load(memory_order_relaxed)) q.push(d->slot[0].notify(true));
     if (ev[i].write) q.push(d->slot[1].notify(true));
   }
   return q;
@@ -84,12 +88,13 @@ int poll_open(int fd, fd_desc** out, bool merged) noexcept {
   fd_desc* d = descs.allocate();
   descs_lock.unlock();
   for (fd_deadline& f : d->deadline) {
+    if (f.of != nullptr) continue;  // once a cell: a late firing may be reading them
     f.of = d;
     f.keep = [](durable_timer*) noexcept { return true; };  // cells are type-stable
     f.fired = on_deadline;
   }
   d->fd = fd;
-  d->merged = merged;
+  d->merged.store(merged, memory_order_relaxed);
   d->slot[0].reset();
   d->slot[1].reset();
   d->info.store(0, memory_order_seq_cst);

@@ -38,7 +38,9 @@ struct alignas(64) fd_desc {
   atomic<std::uint32_t> info{0};
   atomic<std::uint32_t> generation{0};  // one up at each close
   int fd = -1;
-  bool merged = false;  // both directions are reported to the reader; set before it is registered
+  // Both directions are reported to the reader. Relaxed: set before it is registered, and a report
+  // of the cell's last life at worst wakes somebody in vain.
+  atomic<bool> merged{false};
   // -- under lock.
   mutex lock{lock_rank::wait_queue};
   fd_deadline deadline[2];

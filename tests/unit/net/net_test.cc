@@ -400,15 +400,17 @@ TEST(Net, NoDescriptorLeft) {
 TEST(Net, APlainThreadWaitsWithoutADescriptorToSpare) {
   connected c = connect_pair();
   const no_more_descriptors hold;
+  std::atomic<bool> got{false};
   std::thread t([&] {
     std::array<byte, 1> b;
     std::error_code ec;
     EXPECT_EQ(c.client.read_some(b, ec), 1U);
+    got = true;
     c.client.read_some(b, ec);
     EXPECT_EQ(ec, errc::closed);
   });
   c.server.write_all("x");
-  std::this_thread::sleep_for(5ms);
+  EXPECT_TRUE(test::eventually([&] { return got.load(); }));
   c.client.close();
   t.join();
 }
