@@ -16,7 +16,9 @@
 //
 // Never seen empty while it is not (RUN-02): `empty()` must not see the moment in which the owner
 // moves a goroutine from runnext to the ring: it reads head, tail, runnext, and starts again if
-// tail has moved.
+// tail has moved. The new runnext may be stolen in that moment, and the displaced one be nowhere to
+// be seen; so the owner marks it (`moving`), before the exchange and until the store of tail. The
+// other way is a full barrier behind that store, at each spawn. models/runq.pml, models/wake.pml.
 //
 // Runs on any stack; no lock, no allocation.
 #pragma once
@@ -38,14 +40,16 @@ struct basic_runq {
   // On a line of its own: spinners look at head and tail far more often than at runnext, which
   // changes with every ready.
   alignas(64) atomic<G*> runnext{nullptr};
+  atomic<bool> moving{false};  // one displaced from runnext is on its way to the ring
   alignas(64) atomic<G*> slots[Capacity] = {};
 
   bool empty() const noexcept {
     for (;;) {
       const std::uint32_t h = head.load(memory_order_acquire);
       const std::uint32_t t = tail.load(memory_order_acquire);  // with put's store-release
-      G* n = runnext.load(memory_order_seq_cst);  // see idle.h: the re-check after giving up
-      if (t == tail.load(memory_order_acquire)) return h == t && n == nullptr;
+      G* n = runnext.load(memory_order_seq_cst);         // see idle.h: the re-check after giving up
+      const bool m = moving.load(memory_order_acquire);  // with settled: then tail is seen below
+      if (t == tail.load(memory_order_acquire)) return h == t && n == nullptr && !m;
     }
   }
   bool ring_empty() const noexcept {  // a guess, for spinners
@@ -78,9 +82,20 @@ class runq_owner {
     return true;
   }
 
-  // Into runnext; returns who was there and must go to the tail. seq_cst: this is the 'enqueue;
-  // full barrier' half of the wake protocol (idle.h); on x86 an exchange is a full barrier anyway.
-  G* put_next(G* g) noexcept { return q_.runnext.exchange(g, memory_order_seq_cst); }
+  // Into runnext; returns who was there and must go to the tail, then settled(). seq_cst: this is
+  // the 'enqueue; full barrier' half of the wake protocol (idle.h); on x86 an exchange is a full
+  // barrier anyway.
+  G* put_next(G* g) noexcept {
+    if (q_.runnext.load(memory_order_relaxed) == nullptr) {  // certain, see take_next
+      return q_.runnext.exchange(g, memory_order_seq_cst);
+    }
+    q_.moving.store(true, memory_order_relaxed);  // seen by all who see the exchange
+    G* old = q_.runnext.exchange(g, memory_order_seq_cst);
+    if (old == nullptr) settled();  // a thief was faster
+    return old;
+  }
+  // Who was displaced is in the ring (or in the global queue).
+  void settled() noexcept { q_.moving.store(false, memory_order_release); }  // with empty()
 
   G* take_next() noexcept {
     G* g = q_.runnext.load(memory_order_relaxed);  // only we set it from null, so null is certain

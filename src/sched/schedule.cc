@@ -64,9 +64,13 @@ void put_next(P* p, G* g) noexcept {
     return;
   }
   // R5: whoever is displaced from runnext goes to the ring. No fence is needed for it: it was
-  // announced when it became runnext, and while it is on its way a second look sees the new
-  // runnext (find_work.cc).
-  if (G* old = p->owner().put_next(g)) put_local(p, old);
+  // announced when it became runnext, and while it is on its way a second look sees the mark
+  // (find_work.cc; runq.h, moving).
+  auto own = p->owner();
+  if (G* old = own.put_next(g)) {
+    put_local(p, old);
+    own.settled();
+  }
   wake();
 }
 
@@ -95,8 +99,10 @@ void refill_from_global(P* p) noexcept {
   sched.lock.lock();
   if (nout != 0) sched.runq.push(out, nout);
   const std::uint32_t nin = sched.runq.pop(in, batch_size(sched.runq.size_hint()));
-  sched.lock.unlock();
+  // Under the lock: an M that gives up takes it before its second look, so it finds the batch in
+  // the one queue or in the other, never on its way (models/wake.pml).
   if (nin != 0) own.put_all(in, nin);
+  sched.lock.unlock();
   p->round_end = p->rq.tail.load(memory_order_relaxed);
 }
 

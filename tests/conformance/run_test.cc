@@ -29,6 +29,7 @@ void put(rt::P& p, G* g, bool next) {
   if (g != nullptr) {
     ASSERT_TRUE(p.owner().put(g));
   }
+  if (next) p.owner().settled();
 }
 G* get(rt::P& p) {
   if (G* g = p.owner().take_next()) return g;

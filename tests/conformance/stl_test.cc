@@ -89,6 +89,7 @@ TEST(Conformance, STL_01_every_goroutine_is_seen_once_under_contention) {
       while (!victim->owner().put(old)) {
         if (G* oldest = victim->owner().take()) see(oldest);
       }
+      victim->owner().settled();
     }
     ++put;
     if (put % 5 == 0) {

@@ -174,9 +174,25 @@ TYPED_TEST(Runq, RunnextIsOneSlotBesideTheRing) {  // R5
   EXPECT_EQ(this->q.size(), 0U);  // not counted as ring
   EXPECT_EQ(this->thief.peek_next(), fake(1));
   EXPECT_EQ(this->owner.put_next(fake(2)), fake(1));  // who was there comes back
+  this->owner.settled();
   EXPECT_EQ(this->owner.take(), nullptr);
   EXPECT_EQ(this->owner.take_next(), fake(2));
   EXPECT_EQ(this->owner.take_next(), nullptr);
+  EXPECT_TRUE(this->q.empty());
+}
+
+// Between runnext and the ring the displaced one is in neither. If the new runnext is stolen just
+// then, an M that gives up must still see that there is somebody: nobody would wake it later.
+TYPED_TEST(Runq, TheDisplacedOneIsNotLostToSight) {
+  this->owner.put_next(fake(1));
+  G* old = this->owner.put_next(fake(2));
+  ASSERT_EQ(old, fake(1));
+  ASSERT_TRUE(this->thief.take_next(fake(2)));
+  EXPECT_FALSE(this->q.empty());
+  ASSERT_TRUE(this->owner.put(old));
+  this->owner.settled();
+  EXPECT_FALSE(this->q.empty());
+  EXPECT_EQ(this->owner.take(), fake(1));
   EXPECT_TRUE(this->q.empty());
 }
 
@@ -219,6 +235,7 @@ TYPED_TEST(Runq, NeverSeenEmptyWhileItIsNot) {
     ASSERT_EQ(this->owner.take(), fake(0));
     G* old = this->owner.put_next(fake(0));  // displaces, the displaced one goes to the ring
     ASSERT_TRUE(this->owner.put(old));
+    this->owner.settled();
     ASSERT_EQ(this->owner.take_next(), fake(0));
     ASSERT_TRUE(this->owner.put(fake(0)));
     ASSERT_EQ(this->owner.take(), fake(1));
@@ -276,6 +293,7 @@ class exactly_once {
       if (r.below(3) == 0) {
         g = o.put_next(g);
         if (g != nullptr) put(o, g);
+        o.settled();
       } else {
         put(o, g);
       }
