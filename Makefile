@@ -8,6 +8,7 @@
 #   aarch64       cross build, unit tests under qemu-user
 #   clang         build with clang, warnings as errors
 #   check         layers, headers, format, tls, tidy: each a target of its own
+#   models        the protocols' models under Spin, to exhaustion, and their mutants
 #   bench         the quick benchmarks against the peers; bench-full takes its time
 #   soak          the stress suite for SOAK seconds a test (600)
 #   format-fix    rewrites the sources as .clang-format wants them
@@ -17,7 +18,7 @@ SOAK ?= 600
 CTEST_FLAGS ?=
 
 .DEFAULT_GOAL := test
-.PHONY: run test test-% asan tsan aarch64 clang check layers headers format format-fix tls tidy \
+.PHONY: run test test-% asan tsan aarch64 clang check layers headers format format-fix tls tidy models \
         bench bench-full soak setup setup-ci setup-bench clean build-%
 
 run: setup
@@ -61,6 +62,9 @@ tidy: setup-ci
 	cmake --preset clang >/dev/null
 	run-clang-tidy-14 -quiet -p build/clang -j $(JOBS) "$(CURDIR)/src/.*\.cc$$" >build/tidy.log 2>&1 || \
 	  { sed -nE 's/\x1b\[[0-9;]*m//g; s|^$(CURDIR)/||; /(warning|error): /p' build/tidy.log | sort -u; exit 1; }
+
+models: setup-ci
+	tools/check_models.py -j $(JOBS)
 
 bench: setup setup-bench
 	bench/run.py quick

@@ -10,7 +10,7 @@ base=(g++=g++ cmake=cmake ninja-build=ninja make=make pkg-config=pkg-config pyth
       binutils=objdump ccache=ccache libgtest-dev googletest)
 ci=(clang-14=clang++-14 clang-tidy-14=clang-tidy-14 clang-format-14=clang-format-14
     libclang-rt-14-dev g++-aarch64-linux-gnu=aarch64-linux-gnu-g++ qemu-user=qemu-aarch64
-    gdb=gdb valgrind=valgrind util-linux=setarch)
+    gdb=gdb valgrind=valgrind util-linux=setarch spin=spin)
 
 installed() { [[ $(dpkg-query -W -f='${Status}' "$1" 2>/dev/null) == "install ok installed" ]]; }
 
