@@ -61,6 +61,12 @@ G* from_local(P* p) noexcept {
   return g;
 }
 
+// For a spinner: its own timers come due while it looks elsewhere.
+G* from_timers(P* p) noexcept {
+  due_timers(p);
+  return from_local(p);
+}
+
 G* from_global(P* p) noexcept {
   if (sched.runq.size_hint() == 0) return nullptr;
   refill_from_global(p);
@@ -157,6 +163,7 @@ G* steal(M* m, P* p) noexcept {
     for (int pass = 0; pass < 4; ++pass) {
       if (G* g = steal_pass(m, p, pass == 3)) return g;
     }
+    if (G* g = from_timers(p)) return g;
     if (G* g = from_global(p)) return g;
     if (nprocs() > sched.ncpu.load(memory_order_relaxed)) return nullptr;
     if (G* g = from_poller(p)) return g;
