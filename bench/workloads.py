@@ -57,6 +57,8 @@ ROWS = [
     Row("sleepers", "a million sleep 1 to 1000 ms", (200_000, M), "ms", bar=0.6, best_other=2039),
     Row("echo1", "TCP, 64 bytes there and back, one connection", (100_000, 500_000)),
     Row("echo64", "TCP, 64 bytes there and back, 64 connections", (200_000, M)),
+    Row("context_cancel", "context: create and cancel", (500_000, 2 * M), bar=1.0),
+    Row("handoff", "wake one on an idle P, compute on", (50_000, 200_000), bar=1.0),
     # n is milliseconds. 2 ms of CPU in 10 s is the limit.
     Row("idle1000", "1000 parked goroutines: CPU used", (2_000, 10_000), "us/s", limit=200, best_other=30),
 ]

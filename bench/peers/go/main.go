@@ -35,6 +35,8 @@ var workloads = map[string]func(name string, n int){
 	"mutex100":            nsPerOp(locks(100)),
 	"echo1":               nsPerOp(echo(1)),
 	"echo64":              nsPerOp(echo(64)),
+	"context_cancel":      nsPerOp(contextCancel),
+	"handoff":             nsPerOp(handoff),
 	"idle1000":            idle,
 }
 
