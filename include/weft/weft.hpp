@@ -11,4 +11,5 @@
 #include <weft/run.hpp>
 #include <weft/select.hpp>
 #include <weft/sync.hpp>
+#include <weft/thread.hpp>
 #include <weft/time.hpp>

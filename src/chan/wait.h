@@ -12,6 +12,24 @@
 
 namespace weft::detail {
 
+// Nobody is stopped while holding it (os/section.h).
+inline void chan_core::lock() noexcept {
+  rt::enter_rt();
+  std::uint32_t free = 0;
+  // Acquire: with unlock's release.
+  if (!lock_.compare_exchange_strong(free, 1, std::memory_order_acquire, std::memory_order_relaxed))
+    lock_slow();
+}
+
+inline void chan_core::unlock() noexcept {
+  // No read-modify-write; see lock_slow for the one who comes between the two.
+  const std::uint32_t was = lock_.load(std::memory_order_relaxed);
+  lock_.store(0, std::memory_order_release);  // with lock's acquire
+  if (was == contended) [[unlikely]]
+    unlock_slow(&lock_);
+  rt::leave_rt();
+}
+
 // Several may want to wake one who stands in several queues, or has a deadline. Whoever takes the
 // claim does; the others pass by.
 //

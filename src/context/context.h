@@ -31,6 +31,8 @@ using weft_commit = void (*)(void* a, void* b);
 void weft_switch(void** from, void* to, weft_commit commit, void* a, void* b) noexcept;
 // First frame of every goroutine: calls fn(a, b, c) on the fresh stack; the unwinder and gdb stop
 // here.
+// Calls fn(arg) on the stack whose top is `sp`; returns to this one, also by an exception.
+void weft_call_on(void* sp, void (*fn)(void*), void* arg) __attribute__((visibility("hidden")));
 void weft_entry() noexcept;
 }
 

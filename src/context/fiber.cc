@@ -2,6 +2,9 @@
 // See fiber.h. Runs on the stack that leaves and then on the one that enters.
 #include "context/fiber.h"
 
+#include <cstddef>
+#include <exception>
+
 #include <atomic>
 #include <pthread.h>
 
@@ -73,6 +76,35 @@ __attribute__((noinline, no_sanitize("address"))) void fiber_switch(fiber& from,
   (void)from;
   weft_switch(from_sp, to_sp, commit, a, b);
   __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
+}
+
+// ASan must be told of each change of stacks, so an exception is carried over by hand.
+void fiber_call_on(fiber& on, void* sp, void (*fn)(void*), void* arg) {
+  struct call {
+    void (*fn)(void*);
+    void* arg;
+    const void* lo = nullptr;
+    std::size_t size = 0;
+    void* fake = nullptr;
+    std::exception_ptr error;
+  } c{fn, arg};
+  __sanitizer_start_switch_fiber(&c.fake, reinterpret_cast<void*>(on.lo), on.hi - on.lo);
+  weft_call_on(
+      sp,
+      [](void* p) {
+        auto* self = static_cast<call*>(p);
+        __sanitizer_finish_switch_fiber(nullptr, &self->lo, &self->size);
+        try {
+          self->fn(self->arg);
+        } catch (...) {
+          self->error = std::current_exception();
+        }
+        void* ours = nullptr;
+        __sanitizer_start_switch_fiber(&ours, self->lo, self->size);
+      },
+      &c);
+  __sanitizer_finish_switch_fiber(c.fake, nullptr, nullptr);
+  if (c.error) std::rethrow_exception(c.error);
 }
 #elif defined(WEFT_TSAN)
 __attribute__((noinline, no_sanitize("thread"))) void fiber_switch(fiber&, fiber& to, bool,

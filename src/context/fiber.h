@@ -95,4 +95,13 @@ void fiber_switch(fiber& from, fiber& to, bool last, void** from_sp, void* to_sp
 }
 #endif
 
+// fn(arg) on `on`'s stack, below sp, for the same goroutine.
+#if defined(WEFT_ASAN)
+void fiber_call_on(fiber& on, void* sp, void (*fn)(void*), void* arg);
+#else
+inline void fiber_call_on(fiber&, void* sp, void (*fn)(void*), void* arg) {
+  weft_call_on(sp, fn, arg);
+}
+#endif
+
 }  // namespace weft::rt

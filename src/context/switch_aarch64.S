@@ -91,6 +91,33 @@ weft_switch:                            // x0 = from, x1 = to, x2 = commit, x3 =
         .cfi_endproc
         .size   weft_switch, .-weft_switch
 
+        .globl  weft_call_on
+        .hidden weft_call_on
+        .type   weft_call_on, %function
+        .p2align 4
+weft_call_on:                           // x0 = top of the other stack, x1 = fn, x2 = arg
+        .cfi_startproc
+        hint    #34                     // bti c
+        stp     x29, x30, [sp, #-16]!
+        .cfi_adjust_cfa_offset 16
+        .cfi_rel_offset x29, 0
+        .cfi_rel_offset x30, 8
+        mov     x29, sp
+        .cfi_def_cfa x29, 16            // so that the unwinder comes back to this stack
+        and     x0, x0, #-16
+        mov     sp, x0
+        mov     x0, x2
+        blr     x1
+        mov     sp, x29
+        .cfi_def_cfa sp, 16
+        ldp     x29, x30, [sp], #16
+        .cfi_adjust_cfa_offset -16
+        .cfi_restore x29
+        .cfi_restore x30
+        ret
+        .cfi_endproc
+        .size   weft_call_on, .-weft_call_on
+
         .globl  weft_entry
         .hidden weft_entry
         .type   weft_entry, %function

@@ -68,6 +68,28 @@ weft_switch:                            // rdi = from, rsi = to, rdx = commit, r
         .cfi_endproc
         .size   weft_switch, .-weft_switch
 
+        .globl  weft_call_on
+        .hidden weft_call_on
+        .type   weft_call_on, @function
+        .p2align 4
+weft_call_on:                           // rdi = top of the other stack, rsi = fn, rdx = arg
+        .cfi_startproc
+        endbr64
+        pushq   %rbp
+        .cfi_adjust_cfa_offset 8
+        .cfi_rel_offset %rbp, 0
+        movq    %rsp, %rbp
+        .cfi_def_cfa_register %rbp      // so that the unwinder comes back to this stack
+        movq    %rdi, %rsp
+        andq    $-16, %rsp
+        movq    %rdx, %rdi
+        callq   *%rsi
+        leave
+        .cfi_def_cfa %rsp, 8
+        ret
+        .cfi_endproc
+        .size   weft_call_on, .-weft_call_on
+
         .globl  weft_entry
         .hidden weft_entry
         .type   weft_entry, @function

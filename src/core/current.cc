@@ -5,7 +5,7 @@
 #include "base/print.h"
 
 extern "C" {
-thread_local constinit weft::rt::M* weft_tls_m = nullptr;
+thread_local constinit weft::rt::thread_words weft_tls;
 }
 
 #if defined(WEFT_DEV)
@@ -17,7 +17,7 @@ extern "C" __attribute__((visibility("default"))) bool weft_in_scheduler() noexc
 
 namespace weft::rt {
 
-__attribute__((noinline)) void set_current_m(M* m) noexcept { weft_tls_m = m; }
+__attribute__((noinline)) void set_current_m(M* m) noexcept { weft_tls.m = m; }
 
 void G::bad_status(g_status from, g_status to) const noexcept {
   begin_fatal();

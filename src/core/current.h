@@ -10,27 +10,25 @@
 #pragma once
 
 #include "core/m.h"
-
-extern "C" {
-extern thread_local constinit weft::rt::M* weft_tls_m
-    __attribute__((visibility("hidden"), tls_model("initial-exec")));
-}
+#include "os/section.h"
 
 namespace weft::rt {
+
+static_assert(offsetof(thread_words, m) == 0);
 
 [[gnu::always_inline]] inline M* current_m() noexcept {
   M* m;
 #if defined(__x86_64__)
   asm volatile(
-      "movq weft_tls_m@gottpoff(%%rip), %0\n\t"
+      "movq weft_tls@gottpoff(%%rip), %0\n\t"
       "movq %%fs:(%0), %0"
       : "=r"(m));
 #elif defined(__aarch64__)
   void* off;
   asm volatile(
       "mrs %0, tpidr_el0\n\t"
-      "adrp %1, :gottprel:weft_tls_m\n\t"
-      "ldr %1, [%1, #:gottprel_lo12:weft_tls_m]\n\t"
+      "adrp %1, :gottprel:weft_tls\n\t"
+      "ldr %1, [%1, #:gottprel_lo12:weft_tls]\n\t"
       "ldr %0, [%0, %1]"
       : "=&r"(m), "=&r"(off));
 #endif

@@ -41,7 +41,8 @@ struct alignas(64) G {
                        // through atomic_ref
   atomic<std::uint16_t> status{static_cast<std::uint16_t>(g_status::idle)};
   wait_reason reason = wait_reason::none;
-  exit_state exiting = exit_state::none;
+  exit_state exiting : 4 = exit_state::none;
+  bool bound : 1 = false;  // only one M may run it: it is locked to that thread (M6)
   int saved_errno = 0;
   atomic<M*> m{nullptr};  // set while running (G2)
   eh_state eh;
@@ -60,7 +61,8 @@ struct alignas(64) G {
   // -- its own.
   stack stk;  // from its first switch to its end
   local_node* locals = nullptr;
-  M* locked_m = nullptr;  // M6: the only M that may run it
+  M* locked_m = nullptr;    // M6: the only M that may run it
+  std::uint32_t locks = 0;  // calls of lock_os_thread that are not undone
   bool named = false;
   bool is_main = false;
   std::uint8_t audit_mark = 0;            // audit(), with the world stopped

@@ -17,19 +17,36 @@
 
 namespace weft::rt {
 
+// Whose the P in M::p is (DESIGN 5). Only the M itself leaves `owned`, but for sysmon's try, and it
+// looks at the word only while it is inside the runtime (os/section.h).
+//
+//   owned ──enter_syscall──► syscall ──exit_syscall──► owned          the M, a store and a CAS
+//   syscall ──► taking ──► detached                                   sysmon, stop-the-world
+//   owned ──► detaching ──► taking ──► detached                       sysmon; the M is asleep in
+//   the kernel
+//             detaching ──► owned                                     the M: it has come back in
+//             time
+//   detached ──► owned, with p null                                   the M, when it notices
+//   any ──► left                                                      its run is over
+enum class hold_state : std::uint32_t { owned, syscall, detaching, taking, detached, left };
+
 struct alignas(64) M {
   // -- its own thread only (others read under the stopped world).
-  P* p = nullptr;                // G2, P1; read by others only when the world is stopped
-  G* curg = nullptr;             // the goroutine it runs; null while it schedules
-  thread_state ts;               // where this thread keeps its exception globals and errno
-  atomic<bool> spinning{false};  // counted in the idle word (M2, M3)
-  bool is_m0 = false;            // runs only main, until main first parks (DESIGN 4.3)
-  G* locked_g = nullptr;         // M6
-  P* old_p = nullptr;       // M4, M5: the P it had when it went into a system call or foreign code
-  bool in_foreign = false;  // M5
+  P* p = nullptr;     // G2, P1; good while hold is owned; read by others in `taking`
+  G* curg = nullptr;  // the goroutine it runs; null while it schedules
+  atomic<hold_state> hold{hold_state::owned};
+  atomic<std::uint32_t> syscalls{0};  // announced ones; sysmon sees whether it is still the same
+  thread_state ts;                    // where this thread keeps its exception globals and errno
+  atomic<bool> spinning{false};       // counted in the idle word (M2, M3)
+  bool is_m0 = false;                 // runs only main, until main first parks (DESIGN 4.3)
+  G* locked_g = nullptr;              // M6
+  G* handed = nullptr;                // taken from a queue, but not ours to run here
+  bool dying = false;            // its thread ends at the next look: a locked goroutine has ended
+  bool on_system_stack = false;  // the goroutine stands on g0's stack for a while
   std::uint32_t in_sched = 0;  // > 0 while in scheduler context: no malloc here (dev builds check)
   random rng;
   G g0;
+  sigset_t mask_before{};
   signal_stack signals;  // installed while the thread is ours
 
   // -- written by whoever starts it, before the wake-up.
@@ -39,12 +56,21 @@ struct alignas(64) M {
   // -- under the scheduler lock.
   M* idle_next = nullptr;
   bool on_idle_list = false;
+  bool kept = false;  // waits for a P with its goroutine, in place (sched.kept); M1 does not hold
+  bool waits_locked = false;  // sleeps until its locked goroutine runs
+  M *kept_next = nullptr, *kept_prev = nullptr;
+  std::int64_t idle_since = 0;
+
+  // -- signals: sysmon and stop-the-world ask, the handler answers (preempt.cc).
+  atomic<bool> signalled{false};
+  atomic<std::uint32_t>* in_rt = nullptr;  // its thread's word, for sysmon
+  atomic<int> cpu_timer{-1};               // the kernel's number; made by the first who needs it
 
   // -- set once.
   std::uint32_t id = 0;
   atomic<pid_t> tid{0};  // by its thread; 0: not there yet
   M* all_next = nullptr;
-  M* make_next = nullptr;  // thread-maker's list of requests
+  M* make_next = nullptr;  // thread-maker's list of requests; of free Ms
 };
 
 }  // namespace weft::rt

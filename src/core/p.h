@@ -42,6 +42,8 @@ struct alignas(64) P {
   atomic<bool> orphan{false};  // its run is over; its M must never run again
   // -- owner only.
   std::uint32_t until_global = 61;  // rounds until the global queue is looked at first
+  std::uint32_t kept_due = 0;   // how many that wait in place have a turn in this round of yields
+  bool kept_turn = false;       // whose turn it was then: of those that wait in place
   std::uint32_t round_end = 0;  // ring index behind the last batch from the global queue, see yield
   std::uint64_t goid_next = 0, goid_end = 0;
   random rng;

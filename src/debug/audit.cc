@@ -56,6 +56,13 @@ bool valid(std::uint32_t raw) noexcept {
 
 bool forgotten(const G& g) noexcept { return g.run_id < sched.run_id.load(memory_order_relaxed); }
 
+// It has lost its P, or runs without one: it is in user code or in a system call, and queues for a
+// P when it comes in.
+bool is_detached(const M* m) noexcept {
+  return m->hold.load(memory_order_acquire) != hold_state::owned ||
+         (m->p == nullptr && m->curg != nullptr && !m->kept);
+}
+
 bool idle_bit(std::uint32_t id) noexcept {
   return (sched.idle_mask[id / 64].load(memory_order_relaxed) >> (id % 64) & 1) != 0;
 }
@@ -108,6 +115,15 @@ void auditor::mark_queues() noexcept {
     check(g->state() == g_status::runnable, "R7", "goroutine ", g->goid, " in the global queue is ",
           to_string(g->state()));
   });
+  std::uint32_t kept = 0;
+  sched.kept.for_each([&](M* m) {
+    ++kept;
+    check(m->curg != nullptr && m->p == nullptr, "M1", "M", m->id,
+          " waits in place with a P, or without a goroutine");
+    if (m->curg != nullptr) ++m->curg->audit_mark;
+  });
+  check(kept == sched.kept.size(), "G3", "Ms that wait in place: counted ", sched.kept.size(),
+        ", there are ", kept);
   check(queued == sched.runq.size(), "R7", "global queue counts ", sched.runq.size(), ", holds ",
         queued);
   check(sched.overflowed == sched.overflows * (runq::capacity / 2 + 1), "R6", sched.overflows,
@@ -163,10 +179,11 @@ void auditor::one_g(G& g) noexcept {
   }
   if (s == g_status::running) {
     check(m != nullptr && m->curg == &g, "G2", "goroutine ", g.goid, " is running without its M");
-    check(m == nullptr || m->p != nullptr, "G2", "goroutine ", g.goid, " is running without a P");
+    check(m == nullptr || m->p != nullptr || is_detached(m), "G2", "goroutine ", g.goid,
+          " is running without a P");
   } else if (s == g_status::syscall) {
-    check(m != nullptr && m->curg == &g && (m->p == nullptr || m->p == m->old_p), "M4",
-          "goroutine ", g.goid, " is in a system call on an M with another P");
+    check(m != nullptr && m->curg == &g && is_detached(m), "M4", "goroutine ", g.goid,
+          " is in a system call on an M that holds a P");
   } else {
     check(m == nullptr, "G2", "goroutine ", g.goid, " is ", to_string(s), " but has an M");
   }
@@ -178,16 +195,17 @@ void auditor::one_g(G& g) noexcept {
 }
 
 void auditor::one_m(M* m) noexcept {
+  // Threads without a P run on in a stopped world, in system calls, detached, left behind: what is
+  // theirs alone may change under our eyes.
+  if (is_detached(m)) return;
   // Abandoned by an earlier run: it does not stop with the world, and nobody uses its P again.
   if (m->p != nullptr && m->p->orphan.load(memory_order_acquire)) return;  // with abandon
   const bool spins = m->spinning.load(memory_order_relaxed);
   check(!spins || m->p != nullptr, "M2", "M", m->id, " spins without a P");
   check(!spins || m->p == nullptr || m->p->rq.empty(), "M3", "M", m->id,
         " spins with work in its ring");
-  check(m->curg == nullptr || m->curg->m.load(memory_order_relaxed) == m, "G2", "M", m->id,
-        " runs a goroutine of another M");
-  check(!m->in_foreign || m->p == nullptr || m->p == m->old_p, "M5", "M", m->id,
-        " is in foreign code with another P");
+  check(m->curg == nullptr || m->kept || m->curg->m.load(memory_order_relaxed) == m, "G2", "M",
+        m->id, " runs a goroutine of another M");
   check(m->locked_g == nullptr || m->locked_g->locked_m == m, "M6", "M", m->id,
         " is locked to a goroutine that is not locked to it");
   check(m->p == nullptr || m->p->m.load(memory_order_relaxed) == m, "P1", "M", m->id,
@@ -208,6 +226,8 @@ void auditor::one_p(P* p) noexcept {
   M* m = p->m.load(memory_order_relaxed);
   // The caller's own P keeps its M; it is stopped like the others.
   check(m == nullptr || m->p == p, "P1", "P", p->id, " has an M with another P");
+  check(m == nullptr || m->hold.load(memory_order_acquire) == hold_state::owned, "M5", "P", p->id,
+        " belongs to an M that has lost it");
   check(s == p_status::stopped, "P4", "P", p->id, " runs in a stopped world");
 }
 

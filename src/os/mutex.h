@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The runtime's own lock: three states in one futex word (free, held, held with sleepers), a short
 // spin, then sleep. It blocks the thread, never a goroutine, so nothing may park while holding one
-// (keeps G5: dev builds count the locks a thread holds, park asserts that there are none). No libc
-// lock, usable before main.
+// (keeps G5: dev builds count the locks a thread holds, park asserts that there are none), and
+// nobody is stopped while holding one (section.h). No libc lock, usable before main.
 //
 // Ordering: lock's exchange is an acquire, unlock's a release; each is the other's partner.
 #pragma once
@@ -12,6 +12,7 @@
 #include "base/atomic.h"
 #include "base/lock_rank.h"
 #include "os/futex.h"
+#include "os/section.h"
 
 namespace weft::rt {
 
@@ -34,6 +35,7 @@ class mutex {
   mutex& operator=(const mutex&) = delete;
 
   void lock() noexcept {
+    enter_rt();
     rank_acquire(rank_);
     std::uint32_t free = 0;
     if (!word_.compare_exchange_strong(free, 1, memory_order_acquire, memory_order_relaxed))
@@ -41,6 +43,7 @@ class mutex {
   }
   // Beside another of the same rank, where the caller knows the order.
   void lock_beside() noexcept {
+    enter_rt();
     rank_beside(rank_);
     std::uint32_t free = 0;
     if (!word_.compare_exchange_strong(free, 1, memory_order_acquire, memory_order_relaxed))
@@ -48,14 +51,18 @@ class mutex {
   }
   bool try_lock() noexcept {
     std::uint32_t free = 0;
-    if (!word_.compare_exchange_strong(free, 1, memory_order_acquire, memory_order_relaxed))
+    enter_rt();
+    if (!word_.compare_exchange_strong(free, 1, memory_order_acquire, memory_order_relaxed)) {
+      leave_rt();
       return false;
+    }
     rank_acquire(rank_);
     return true;
   }
   void unlock() noexcept {
     rank_release(rank_);
     if (word_.exchange(0, memory_order_release) == 2) futex_wake(word_, 1);
+    leave_rt();
   }
   bool is_locked() const noexcept { return word_.load(memory_order_relaxed) != 0; }
 

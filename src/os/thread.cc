@@ -70,13 +70,15 @@ int start_service_thread(void (*fn)(void*), void* arg, const char* name) noexcep
   return start(fn, arg, name, true);
 }
 
+// The kernel's encoding of 'the CPU clock of thread tid'; pthread_getcpuclockid wants a pthread_t.
+clockid_t thread_cpu_clock(pid_t tid) noexcept {
+  return static_cast<clockid_t>((~static_cast<unsigned>(tid) << 3) | 6U);
+}
+
 std::int64_t thread_cpu_ns(pid_t tid) noexcept {
-  // The kernel's encoding of 'the CPU clock of thread tid'; pthread_getcpuclockid wants a
-  // pthread_t.
-  const auto id = static_cast<clockid_t>((~static_cast<unsigned>(tid) << 3) | 6U);
   timespec ts{};
   const int saved = errno;
-  if (::clock_gettime(id, &ts) != 0) ts = {};
+  if (::clock_gettime(thread_cpu_clock(tid), &ts) != 0) ts = {};
   errno = saved;
   return static_cast<std::int64_t>(ts.tv_sec) * 1'000'000'000 + ts.tv_nsec;
 }

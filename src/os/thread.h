@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ctime>
 #include <sys/types.h>
 
 namespace weft::rt {
@@ -14,6 +15,7 @@ int start_thread(void (*fn)(void*), void* arg, const char* name) noexcept;
 // The same, with a signal stack while fn runs (os/signal_stack.h); an M brings its own.
 int start_service_thread(void (*fn)(void*), void* arg, const char* name) noexcept;
 pid_t thread_id() noexcept;
+clockid_t thread_cpu_clock(pid_t tid) noexcept;
 // CPU time that a thread of this process has used, in nanoseconds; 0 if it is gone.
 std::int64_t thread_cpu_ns(pid_t tid) noexcept;
 

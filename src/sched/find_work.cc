@@ -77,6 +77,30 @@ G* from_global(P* p) noexcept {
 // wake than this call takes.
 G* from_poller(P* p) noexcept { return poll_if_any() != 0 ? from_local(p) : nullptr; }
 
+// Our P to the one that has waited longest in place for one. True: m has none now.
+bool from_kept(M* m) noexcept {
+  if (sched.kept.size_hint() == 0) return false;
+  sched.lock.lock();
+  M* other = sched.stopping.load(memory_order_relaxed) ? nullptr : sched.kept.pop_front();
+  sched.lock.unlock();
+  if (other == nullptr) return false;
+  if (m->spinning.exchange(false, memory_order_relaxed)) {
+    sched.idle.stop_spinning();
+    wake();  // as in stop_spinning
+  }
+  give_p(other, release_p(m));
+  return true;
+}
+
+// Each 61st round those of the global queue and those that wait in place have the first turn, in
+// turns.
+bool is_turn_of_kept(P* p) noexcept {
+  if (p->until_global > 1 || sched.kept.size_hint() == 0) return false;
+  p->kept_turn = !p->kept_turn || sched.runq.size_hint() == 0;
+  if (p->kept_turn) p->until_global = 61;
+  return p->kept_turn;
+}
+
 G* fairness(P* p) noexcept {
   if (p->until_global > 1) {
     --p->until_global;
@@ -146,7 +170,7 @@ G* steal_pass(M* m, P* p, bool last) noexcept {
 }
 
 bool work_in_sight(P* p, bool runnext_too) noexcept {
-  if (sched.runq.size_hint() != 0) return true;
+  if (work_queued()) return true;
   if (earliest_timer() <= nanotime()) return true;
   const std::uint32_t n = nprocs();
   for (std::uint32_t i = 0; i < n; ++i) {
@@ -165,6 +189,7 @@ G* steal(M* m, P* p) noexcept {
     }
     if (G* g = from_timers(p)) return g;
     if (G* g = from_global(p)) return g;
+    if (sched.kept.size_hint() != 0) return nullptr;
     if (nprocs() > sched.ncpu.load(memory_order_relaxed)) return nullptr;
     if (G* g = from_poller(p)) return g;
     // Stay and look now and then.
@@ -190,18 +215,12 @@ void stop_spinning(M* m) noexcept {
   wake();
 }
 
-// The run this M belongs to is over.
-[[noreturn]] void sleep_for_good() noexcept {
-  note never;
-  for (;;) never.sleep();
-}
-
 // After having given up P and spin count.
 bool second_look() noexcept {
   // StoreLoad between the change of the idle word and the looks; partner: the waker's barrier
   // (sched.h, wake).
   std::atomic_thread_fence(memory_order_seq_cst);
-  if (sched.runq.size() != 0) return true;
+  if (sched.runq.size() != 0 || sched.kept.size() != 0) return true;
   const std::uint32_t n = nprocs();
   for (std::uint32_t i = 0; i < n; ++i) {
     P* p = p_at(i);
@@ -215,7 +234,7 @@ bool give_up(M* m) noexcept {
   P* p = m->p;
   flush_free(p);
   sched.lock.lock();
-  if (sched.stopping.load(memory_order_relaxed) || sched.runq.size_hint() != 0) {
+  if (sched.stopping.load(memory_order_relaxed) || work_queued()) {
     sched.lock.unlock();
     return true;
   }
@@ -260,9 +279,11 @@ G* find_work(M* m) noexcept {
       continue;
     }
     due_timers(p);
+    if (is_turn_of_kept(p) && from_kept(m)) return nullptr;
     G* g = fairness(p);
     if (g == nullptr) g = from_local(p);
     if (g == nullptr) g = from_global(p);
+    if (g == nullptr && from_kept(m)) return nullptr;
     if (g == nullptr) g = from_poller(p);
     if (g == nullptr) {
       bool spin = m->spinning.load(memory_order_relaxed);
@@ -276,7 +297,7 @@ G* find_work(M* m) noexcept {
       if (m->spinning.load(memory_order_relaxed)) stop_spinning(m);
       return g;
     }
-    if (!give_up(m)) stop_m(m);
+    if (!give_up(m)) return nullptr;
   }
 }
 

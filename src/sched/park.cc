@@ -11,6 +11,7 @@
 #include "sched/park.h"
 
 #include "sched/sched.h"
+#include "sched/switch.h"
 #include "sched/unwind.h"
 
 namespace weft::rt {
@@ -50,10 +51,17 @@ void leave_for(M* m, G* g, G* next, weft_commit commit, void* a, void* b) noexce
 }
 
 void leave(M* m, G* g, weft_commit commit, void* a, void* b) noexcept {
-  if (G* next = pick_next(m, m->p)) {
-    leave_for(m, g, next, commit, a, b);
-    return;
+  P* p = hold_p(m);
+  if (p != nullptr && !g->bound) [[likely]] {  // a locked goroutine's thread runs nobody else
+    if (G* next = pick_next(m, p)) {
+      leave_for(m, g, next, commit, a, b);
+      return;
+    }
   }
+  leave_for_g0(m, g, commit, a, b);
+}
+
+void leave_for_g0(M* m, G* g, weft_commit commit, void* a, void* b) noexcept {
   g->m.store(nullptr, memory_order_relaxed);
   m->curg = nullptr;
   switch_to(m, g, &m->g0, false, commit, a, b);
@@ -72,15 +80,19 @@ void leave_for_good(M* m, G* g, G* next, weft_commit commit, void* a, void* b) n
 }
 
 void park(park_commit commit, void* arg, wait_reason why) {
+  enter_rt();
   M* m = current_m();
   G* g = m->curg;
+  if (m->on_system_stack) [[unlikely]]
+    fatal("a call that parks inside on_system_stack");
   WEFT_DEBUG_ASSERT(g != nullptr &&
                     ranks_held() <= 1);  // keeps G5: at most the lock that commit releases
   g->reason = why;
   g->waiting_on = arg != nullptr ? arg : g;
-  bump(m->p->count.parks);
+  if (P* p = hold_p(m)) bump(p->count.parks);  // without one: it has been lost since maybe_preempt
   g->move_status(g_status::running, g_status::waiting);
   leave(m, g, commit, g, arg);
+  leave_rt();
 }
 
 void refuse(void* gp) noexcept { ready(static_cast<G*>(gp)); }
@@ -104,6 +116,7 @@ bool make_runnable(G* g) noexcept {
 // From a thread without a P. Status and queue change together under the lock, so that an audit
 // never sees one without the other (a stopped world does not stop plain threads).
 void ready_foreign(G* g) noexcept {
+  if (left_behind(current_m())) sleep_for_good();
   sched.lock.lock();
   if (make_runnable(g)) sched.runq.push(g);
   sched.lock.unlock();
@@ -113,19 +126,24 @@ void ready_foreign(G* g) noexcept {
 }  // namespace
 
 void ready(G* g) noexcept {
+  enter_rt();
   M* m = current_m();
-  if (m == nullptr || m->p == nullptr) [[unlikely]] {
+  P* p = m != nullptr ? hold_p(m) : nullptr;
+  if (p != nullptr) [[likely]] {
+    const std::uint32_t was = enter_sched(m);
+    if (make_runnable(g)) put_next(p, g);
+    leave_sched(m, was);
+  } else {
     ready_foreign(g);
-    return;
   }
-  const std::uint32_t was = enter_sched(m);
-  if (make_runnable(g)) put_next(m->p, g);
-  leave_sched(m, was);
+  leave_rt();
 }
 
 void ready(G** gs, std::uint32_t n) noexcept {
+  const section in;
   M* m = current_m();
-  if (m == nullptr || m->p == nullptr) {
+  P* p = m != nullptr ? hold_p(m) : nullptr;
+  if (p == nullptr) {
     sched.lock.lock();
     for (std::uint32_t i = 0; i < n; ++i) {
       if (make_runnable(gs[i])) sched.runq.push(gs[i]);
@@ -134,7 +152,7 @@ void ready(G** gs, std::uint32_t n) noexcept {
   } else {
     const std::uint32_t was = enter_sched(m);
     for (std::uint32_t i = 0; i < n; ++i) {
-      if (make_runnable(gs[i])) put_local(m->p, gs[i]);
+      if (make_runnable(gs[i])) put_local(p, gs[i]);
     }
     leave_sched(m, was);
   }
@@ -144,11 +162,14 @@ void ready(G** gs, std::uint32_t n) noexcept {
 void preempt_slow() {
   M* m = current_m();
   G* g = m->curg;
+  enter_rt();
+  if (hold_p(m) == nullptr && !wait_for_p(m, g)) sleep_for_good();
+  const bool over = m->p->preempt.load(memory_order_relaxed) != 0 && !m->on_system_stack;
+  if (over) bump(m->p->count.preemptions);
+  leave_rt();
   if (g->exiting != exit_state::none) [[unlikely]]
     resume_goexit(g);
-  if (m->p->preempt.load(memory_order_relaxed) == 0) return;
-  bump(m->p->count.preemptions);
-  yield_g();
+  if (over) yield_g();
 }
 
 }  // namespace weft::rt

@@ -28,13 +28,17 @@ void ready(G** gs, std::uint32_t n) noexcept;  // many, in order, behind those w
 
 // Gives way: everybody else who is runnable has a turn first.
 void yield_g();
-// First thing in every call that may park: honours the end of the slice and stop-the-world, and
-// goes on with a goexit that was put off. Before any lock is taken or record queued: it may unwind.
+// First thing in every call that may park: waits for a P if the goroutine has lost its own in a
+// call that blocked, honours the end of the slice and stop-the-world, and goes on with a goexit
+// that was put off. Before any lock is taken or record queued: it may unwind.
 void preempt_slow();
 inline void maybe_preempt() {
   M* m = current_m();
   if (m == nullptr || m->curg == nullptr) return;
-  if (m->p->preempt.load(memory_order_relaxed) != 0 || m->curg->exiting != exit_state::none)
+  // Outside the runtime: the P may be on its way to another (Ms and Ps are type-stable); if it is
+  // gone, that is found out here or by park.
+  if (m->hold.load(memory_order_relaxed) != hold_state::owned || m->p == nullptr ||
+      m->p->preempt.load(memory_order_relaxed) != 0 || m->curg->exiting != exit_state::none)
       [[unlikely]]
     preempt_slow();
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ps: stopping and starting the world, and changing how many there are.
 //
-// To stop the world is to collect every P: the caller's own, the idle ones from their list, and the
-// running ones, whose Ms give them up at the next call that may park (their preempt flag is set
-// again every 100 µs until they have). While it is stopped no goroutine runs, no queue changes, and
-// only the caller may touch Ps. Without a run the world is stopped too: that is how the process
-// starts, and what a run ends with.
+// To stop the world is to collect every P: the caller's own, the idle ones from their list, those
+// of system calls, and the running ones, whose Ms give them up at the next call that may park or,
+// after 100 µs, in the handler of a signal (asked again until they have). While it is stopped no
+// goroutine runs, no queue changes, and only the caller may touch Ps. Without a run the world is
+// stopped too: that is how the process starts, and what a run ends with.
 //
 // One stop at a time: world_sem is a semaphore on which goroutines park (a thread lock would
 // deadlock: the next one waiting for it would hold the P that the first one waits for).
@@ -66,6 +66,35 @@ void mark_stopped(P* p) noexcept {  // under lock; keeps P4
   if (--sched.stop_wait == 0) sched.stop_note.wake();
 }
 
+// Under lock. Who comes back meanwhile has to wait for a P.
+void take_ps_of_syscalls() noexcept {
+  for (std::uint32_t i = 0; i < nprocs(); ++i) {
+    M* m = p_at(i)->m.load(memory_order_relaxed);
+    if (m == nullptr) continue;
+    if (P* p = take_from_syscall(m)) {
+      p->status.store(p_status::stopped, memory_order_relaxed);
+      --sched.stop_wait;
+    }
+  }
+}
+
+// Those that have not heard. True: all are stopped.
+bool stop_the_rest() noexcept {
+  sched.lock.lock();
+  const bool waited = sched.stop_wait != 0;
+  take_ps_of_syscalls();
+  const bool done = sched.stop_wait == 0;
+  if (!done && sched.preempt.load(memory_order_relaxed)) {
+    for (std::uint32_t i = 0; i < nprocs(); ++i) {
+      P* p = p_at(i);
+      M* m = p->m.load(memory_order_relaxed);
+      if (m != nullptr && p->status.load(memory_order_relaxed) == p_status::running) ask_to_stop(m);
+    }
+  }
+  sched.lock.unlock();
+  return done && waited;
+}
+
 }  // namespace
 
 void set_preempt_all() noexcept {
@@ -109,6 +138,7 @@ bool wait_stopped(P* own, stop_limit limit) noexcept {
     p->status.store(p_status::stopped, memory_order_relaxed);
     --sched.stop_wait;
   }
+  take_ps_of_syscalls();
   const bool wait = sched.stop_wait != 0;
   sched.lock.unlock();
   if (!wait) return true;
@@ -118,6 +148,7 @@ bool wait_stopped(P* own, stop_limit limit) noexcept {
     const std::int64_t now = nanotime();
     if (sched.stop_note.sleep_until(now + nudge_ns)) return true;
     set_preempt_all();
+    if (stop_the_rest()) return true;
     if (limit.wall_ns < 0) continue;
     // The clock on the wall says little of a thread that the kernel has not let run.
     if (now - began >= limit.wall_ns || somebody_computes_on(limit.cpu_ns)) return false;
@@ -160,17 +191,15 @@ std::uint32_t resize(std::uint32_t n) noexcept {
 
 stopped_world::stopped_world() {
   world_sem.lock(wait_reason::world);
+  enter_rt();  // until the end: our P stays ours
   stopped_ = sched.active.load(memory_order_acquire);
   if (!stopped_) return;
-  M* m = current_m();
-  wait_stopped(m != nullptr ? m->p : nullptr);
+  wait_stopped(own_p());
 }
 
 stopped_world::~stopped_world() {
-  if (stopped_) {
-    M* m = current_m();
-    start_ps(m != nullptr ? m->p : nullptr);
-  }
+  if (stopped_) start_ps(own_p());
+  leave_rt();
   world_sem.unlock();
 }
 
@@ -242,12 +271,15 @@ void start_ps(P* keep) noexcept {
       continue;
     }
     p->status.store(p_status::idle, memory_order_relaxed);  // P4: none is stopped once we unlock
-    if (p->rq.empty()) {
-      sched.idle.put_p();
-      put_idle_p(p);
-    } else {
+    if (!p->rq.empty()) {
       p->idle_next = busy;
       busy = p;
+    } else if (M* m =
+                   sched.kept.pop_front()) {  // first those who stopped in the middle of something
+      give_p(m, p);
+    } else {
+      sched.idle.put_p();
+      put_idle_p(p);
     }
   }
   sched.lock.unlock();

@@ -8,8 +8,12 @@
 //
 // The end: when main has returned the world is stopped, and stays stopped. Goroutines that are left
 // are forgotten: their stacks are not touched again, because somebody may still point into them;
-// ready() knows them by their run_id. An M that computes on without ever calling the runtime is
-// abandoned with its P: if it does call, it sleeps for good.
+// ready() knows them by their run_id. A thread that is in one of them stops for good where it holds
+// no lock of libc, and until then computes on without a P (preempt.cc); one that is asleep in the
+// kernel stops when it next comes in. Only if its P can be got by none of these ways (no signals,
+// no membarrier) it is abandoned with its P.
+//
+// main may lock itself to its thread (LCK-08): then m0 serves it like any other M.
 //
 // Threads, Ps, Gs and stacks are kept for the next run.
 #include "weft/run.hpp"
@@ -64,6 +68,12 @@ WEFT_CATCHES_FORCED_UNWIND void main_entry(void* closure) {
 }
 
 void start_world(const config& c, M* m) {
+  static const bool once = [] {
+    start_preemption();
+    return can_detach();
+  }();
+  (void)once;
+  know_libraries();
   const bool automatic = c.procs <= 0 && sched.wanted_procs.load(memory_order_relaxed) == 0;
   const int n = c.procs > 0 ? c.procs : automatic ? automatic_procs() : get_procs();
   sched.procs_auto.store(automatic, memory_order_relaxed);
@@ -81,9 +91,11 @@ void start_world(const config& c, M* m) {
   if (c.shuffle != 0) {
     for (std::uint32_t i = 0; i < nprocs(); ++i) p_at(i)->rng = random(c.shuffle + i);
   }
+  pthread_sigmask(SIG_SETMASK, nullptr, &sched.mask);
   bind_thread(m);
   acquire_p(m, p_at(0));
   sched.lock.lock();
+  sched.ending.store(false, memory_order_relaxed);
   sched.active.store(true, memory_order_release);
   sched.lock.unlock();
   start_ps(m->p);
@@ -99,6 +111,19 @@ void abandon(P* p) noexcept {
   sched.left_behind.fetch_add(p->count.exited.load(memory_order_relaxed), memory_order_relaxed);
 }
 
+// Under lock. Those that wait for a P in place wake without one, and stop for good where they may;
+// threads that belong to a locked goroutine end.
+void leave_threads() noexcept {
+  while (M* m = sched.kept.pop_front()) give_p(m, nullptr);
+  for (M* m = sched.allm.load(memory_order_acquire); m != nullptr; m = m->all_next) {
+    if (!m->waits_locked) continue;
+    m->waits_locked = false;
+    m->locked_g = nullptr;
+    m->dying = true;
+    give_p(m, nullptr);
+  }
+}
+
 // The world is stopped, or as good as: empties it. All under the lock, under which plain threads
 // enqueue: what they start or wake belongs wholly to this run, and is dropped with it, or wholly to
 // the next.
@@ -109,8 +134,11 @@ void clear_world() noexcept {
   for (std::uint32_t i = 0; i < n; ++i) {
     P* p = p_at(i);
     if (p->status.load(memory_order_relaxed) != p_status::stopped) {
-      abandon(p);
-      continue;
+      M* m = p->m.load(memory_order_relaxed);
+      if (m == nullptr || take_from_sleeper(m) != p) {
+        abandon(p);
+        continue;
+      }
     }
     p->owner().take_next();
     p->owner().take_all(gs);
@@ -121,6 +149,7 @@ void clear_world() noexcept {
   }
   while (sched.runq.pop(gs, runq::capacity) != 0) {
   }
+  leave_threads();
   sched.left_behind.fetch_add(goroutine_count(), memory_order_relaxed);
   poll_end_run();
   sched.active.store(false, memory_order_release);
@@ -178,14 +207,18 @@ int run_main(const config& c, int (*fn)(void*), void* arg) {
 
   m->p->preempt.store(1, memory_order_relaxed);
   run_on(m, g);  // until main leaves this thread
-  hand_off(release_p(m));
+  while (m->locked_g != nullptr && wait_locked(m)) run_on(m, g);
+  if (m->p != nullptr) hand_off(release_p(m));
   call.gone.sleep();
 
   world_sem.lock(wait_reason::world);
+  sched.ending.store(true, memory_order_seq_cst);
   wait_stopped(nullptr, patience);
   world_sem.forget_goroutines();
   clear_world();
   current_main = nullptr;
+  m->dying = false;
+  m->handed = nullptr;
   unbind_thread(m);
   world_sem.unlock();
   if (call.error) std::rethrow_exception(call.error);

@@ -8,12 +8,17 @@
 //   park.cc       park, ready, the direct switch
 //   spawn.cc      newproc: a goroutine from a closure; exit, goexit
 //   worker.cc     Ms: idle list, start, stop, hand-off; the thread-maker
+//   locked.cc     goroutines that only one M may run: lock_os_thread, and those that wait in place
+//   syscall.cc    blocking(): P kept, taken back, given up
+//   preempt.cc    the signal: a thread stopped in the middle of anything
+//   detach.cc     the P of a thread that sleeps in the kernel and has told nobody
 //   procs.cc      Ps: stop the world, start it, resize
 //   sysmon.cc     the monitor thread
 //   run.cc        run(): start and end
 //   report.cc     uncaught exceptions
 #pragma once
 
+#include <csignal>
 #include <cstdint>
 
 #include "base/atomic.h"
@@ -25,6 +30,7 @@
 #include "core/m.h"
 #include "core/p.h"
 #include "os/mutex.h"
+#include "sched/kept.h"
 
 namespace weft::rt {
 
@@ -34,6 +40,7 @@ struct sched_state {
   // -- under lock; sizes may be read outside as hints.
   global_queue runq;
   P* idle_p_list = nullptr;
+  kept_queue kept;
   M* idle_m_list = nullptr;
   std::uint32_t nmidle = 0;
   std::uint64_t overflows = 0, overflowed = 0;           // R6: full rings, and what they sent here
@@ -55,6 +62,7 @@ struct sched_state {
   block_pool free_blocks;
   atomic<std::uint64_t> next_goid{2};        // 1 is main
   atomic<std::uint64_t> foreign_created{0};  // spawned without a P
+  atomic<std::uint64_t> foreign_exited{0};   // ended without one
   atomic<std::uint64_t> left_behind{0};      // neither finished nor alive: their run is over
 
   // -- timers.
@@ -67,14 +75,18 @@ struct sched_state {
 
   // -- sysmon.
   atomic<bool> sysmon_waits{false};
+  atomic<bool> sysmon_naps{false};  // for long, because nobody waits for a P
   note sysmon_note;
 
   // -- the run.
   atomic<std::uint32_t> run_id{0};             // of the current run, or of the next one
   atomic<bool> active{false};                  // a run is on
+  atomic<bool> ending{false};                  // and about to be over: who is stopped now stays so
   atomic<std::size_t> stack_slot{256 * 1024};  // slot size of the current run's goroutines
   atomic<std::int64_t> quantum_ns{10'000'000};
   atomic<bool> preempt{true};
+  sigset_t
+      mask{};  // of the thread that called run, and so of every M: children inherit it (SYS-05)
   bool shuffle = false;                   // runnext or the ring, by coin
   bool forked = false;                    // we are the child of a fork
   atomic<std::uint32_t> wanted_procs{0};  // set_procs before a run; 0: automatic
@@ -91,16 +103,19 @@ inline P* p_at(std::uint32_t i) noexcept {
 }  // with procresize
 
 // -- schedule.cc
-[[noreturn]] void worker_main(M* m) noexcept;  // an M's life on g0, from its first P on
-G* pick_next(M* m, P* p) noexcept;             // what is at hand on this P, or null: ask g0
-void put_next(P* p, G* g) noexcept;            // runnext, and wakes (ready, spawn)
-void put_local(P* p, G* g) noexcept;           // ring's tail, overflow to the global queue (R6)
-void refill_from_global(P* p) noexcept;        // see yield
+void worker_main(M* m) noexcept;         // an M's life on g0; returns when its thread must end
+G* pick_next(M* m, P* p) noexcept;       // what is at hand on this P, or null: ask g0
+void put_next(P* p, G* g) noexcept;      // runnext, and wakes (ready, spawn)
+void put_local(P* p, G* g) noexcept;     // ring's tail, overflow to the global queue (R6)
+void refill_from_global(P* p) noexcept;  // see yield
 void leave(M* m, G* g, weft_commit commit, void* a,
-           void* b) noexcept;  // switch away from g, wherever it goes next
+           void* b) noexcept;         // switch away from g, wherever it goes next
+inline bool work_queued() noexcept {  // in the global queue or waiting in place; a hint
+  return sched.runq.size_hint() != 0 || sched.kept.size_hint() != 0;
+}
 
 // -- find_work.cc
-G* find_work(M* m) noexcept;
+G* find_work(M* m) noexcept;  // null: m has lost its P
 
 // -- worker.cc
 void acquire_p(M* m, P* p) noexcept;
@@ -115,7 +130,12 @@ void sleep_idle(M* m) noexcept;  // until somebody brings a P
 void stop_m(M* m) noexcept;      // sleeps until it has a P: brought, or taken by itself
 void hand_off(P* p) noexcept;    // p has lost its M
 void wake_slow() noexcept;
+M* take_idle_m(P* p) noexcept;     // under lock; or null
+void give_p(M* m, P* p) noexcept;  // to one that sleeps without, wherever it does
+void request_spare() noexcept;     // an M more, without a P
 M* new_m() noexcept;
+void let_idle_go(std::int64_t now) noexcept;
+void end_m(M* m) noexcept;          // on its own thread, which is about to end
 void bind_thread(M* m) noexcept;    // makes the calling thread m's
 void unbind_thread(M* m) noexcept;  // the thread is as it was before
 void start_service_threads();       // thread-maker and sysmon, once a process
@@ -143,6 +163,52 @@ struct stop_limit {
   std::int64_t cpu_ns = -1, wall_ns = -1;  // < 0: for ever
 };
 bool wait_stopped(P* own, stop_limit limit = {}) noexcept;  // false: not within the limit
+
+// -- locked.cc
+bool wait_locked(M* m) noexcept;  // on g0: until m's locked goroutine may run; false: never
+// On the goroutine's own stack or the thread's signal stack, inside the runtime, without a P:
+// returns with one, on the same thread.
+bool wait_for_p(M* m, G* g) noexcept;  // false: never, the run is over
+enum class place { front, back };
+void queue_kept(M* m, G* g, place where) noexcept;  // under lock: g is runnable, in place
+bool sleep_kept(M* m, G* g) noexcept;  // after queue_kept, without the lock; false: the run is over
+[[noreturn]] void sleep_for_good() noexcept;
+// The goroutine that runs here, without a P, belongs to a run that is over: it must go no further.
+inline bool left_behind(const M* m) noexcept {
+  return m != nullptr && m->curg != nullptr &&
+         m->curg->run_id != sched.run_id.load(memory_order_relaxed);
+}
+
+// -- syscall.cc, detach.cc
+void settle_hold(M* m) noexcept;      // hold_p's other half
+P* take_from_syscall(M* m) noexcept;  // its P, or null: it was not in one (any more)
+P* take_from_sleeper(M* m) noexcept;  // the handshake of DESIGN 5; null: it is awake
+bool can_detach() noexcept;
+
+// The P of the calling M, or null if it has none or has lost it. Inside the runtime only: it stays
+// ours until we leave.
+[[gnu::always_inline]] inline P* hold_p(M* m) noexcept {
+  // Acquire: with the store of `detached`. Partner of the membarrier in detach.cc: our count
+  // (in_rt) was written before this load.
+  if (m->hold.load(memory_order_acquire) != hold_state::owned) [[unlikely]]
+    settle_hold(m);
+  return m->p;
+}
+inline P* own_p() noexcept {
+  M* m = current_m();
+  return m != nullptr ? hold_p(m) : nullptr;
+}
+
+// -- preempt.cc
+void start_preemption() noexcept;  // once a process
+bool ask_to_stop(M* m) noexcept;   // a signal, if it may have one
+void arm_cpu_timer(M* m,
+                   std::int64_t cpu_ns) noexcept;  // the same signal, after that much computing
+void forget_cpu_timer(M* m) noexcept;
+void preempt_here(M* m, const void* sp, std::uintptr_t pc) noexcept;
+void allow_preemption(sigset_t* before) noexcept;  // the calling thread's mask
+void restore_mask(const sigset_t& before) noexcept;
+void know_libraries() noexcept;  // where a thread must not be stopped for good
 
 // -- sysmon.cc
 [[noreturn]] void sysmon_main() noexcept;

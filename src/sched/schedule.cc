@@ -11,6 +11,8 @@
 // last batch from the global queue ends (round_end): once the head is past it, everything in the
 // ring has had its turn since, and the whole ring is exchanged for the next batch under one lock. A
 // yield therefore costs 1/128 of a lock and not one lock (Go puts every yield there).
+#include <utility>
+
 #include "sched/park.h"
 #include "sched/sched.h"
 #include "sched/switch.h"
@@ -106,50 +108,89 @@ void refill_from_global(P* p) noexcept {
   p->round_end = p->rq.tail.load(memory_order_relaxed);
 }
 
+namespace {
+
+// One that is locked to another thread: g0 hands the P over.
+G* unless_bound(M* m, G* g) noexcept {
+  if (!g->bound) [[likely]]
+    return g;
+  m->handed = g;
+  return nullptr;
+}
+
+}  // namespace
+
 G* pick_next(M* m, P* p) noexcept {
   if (p->preempt.load(memory_order_relaxed) != 0) [[unlikely]]
     return nullptr;  // g0 knows why
   if (--p->until_global == 0) [[unlikely]] {
+    if (sched.kept.size_hint() != 0) {
+      p->until_global = 1;
+      return nullptr;  // a P for one of them, from g0
+    }
     p->until_global = global_every;
     if (sched.runq.size_hint() != 0) {
       if (G* g = one_from_global()) {
         new_slice(p);
-        return g;
+        return unless_bound(m, g);
       }
     }
   }
-  (void)m;
   auto own = p->owner();
-  if (G* g = own.take_next()) return g;
+  if (G* g = own.take_next()) return unless_bound(m, g);
   G* g = own.take();
-  if (g != nullptr) {
-    new_slice(p);
-    own.prefetch();
-  }
-  return g;
+  if (g == nullptr) return nullptr;
+  new_slice(p);
+  own.prefetch();
+  return unless_bound(m, g);
 }
 
 void worker_main(M* m) noexcept {
   for (;;) {
     enter_sched(m);
-    G* g = find_work(m);
-    run_on(m, g);
+    if (m->locked_g != nullptr) {
+      if (!wait_locked(m)) break;
+      run_on(m, m->locked_g);
+      continue;
+    }
+    if (m->dying) break;
+    if (m->p == nullptr) {  // lost in a system call, or handed to another
+      stop_m(m);
+      continue;
+    }
+    G* g = m->handed != nullptr ? std::exchange(m->handed, nullptr) : find_work(m);
+    if (g == nullptr) continue;
+    if (g->bound) {
+      give_p(g->locked_m, release_p(m));
+    } else {
+      run_on(m, g);
+    }
+  }
+  end_m(m);
+}
+
+// Everybody in the ring has had a turn: now those in the global queue, and those that wait in
+// place.
+static void new_round(P* p) noexcept {
+  p->kept_due = sched.kept.size_hint();
+  if (sched.runq.size_hint() != 0) {
+    refill_from_global(p);
+  } else {
+    p->round_end = p->rq.tail.load(memory_order_relaxed);
   }
 }
 
-void yield_g() {
-  M* m = current_m();
-  G* g = m->curg;
-  P* p = m->p;
-  if (g->exiting != exit_state::none) [[unlikely]]
-    resume_goexit(g);
-  if (p->preempt.load(memory_order_relaxed) != 0) [[unlikely]] {
-    // The slice is over for runnext too; it must stand before us in the ring.
-    if (G* next = p->owner().take_next()) put_local(p, next);
-    leave(m, g, yield_commit, g, nullptr);  // pick_next declines: by way of g0
-    return;
+static void give_way(M* m, G* g, P* p) noexcept {
+  if (work_queued() && round_is_over(p)) new_round(p);
+  if (p->kept_due != 0) [[unlikely]] {
+    --p->kept_due;
+    if (sched.kept.size_hint() != 0) {
+      p->until_global = 1;  // g0 hands the P over
+      p->kept_turn = false;
+      leave_for_g0(m, g, yield_commit, g, nullptr);
+      return;
+    }
   }
-  if (sched.runq.size_hint() != 0 && round_is_over(p)) refill_from_global(p);
   auto own = p->owner();
   G* next = own.take_next();
   if (next == nullptr) {
@@ -158,7 +199,36 @@ void yield_g() {
     new_slice(p);
     own.prefetch();
   }
-  leave_for(m, g, next, yield_commit, g, nullptr);
+  if (next->bound) [[unlikely]] {
+    m->handed = next;
+    leave_for_g0(m, g, yield_commit, g, nullptr);
+  } else {
+    leave_for(m, g, next, yield_commit, g, nullptr);
+  }
+}
+
+void yield_g() {
+  {
+    G* g = current_g();
+    if (g->exiting != exit_state::none) [[unlikely]]
+      resume_goexit(g);
+  }
+  enter_rt();
+  M* m = current_m();
+  G* g = m->curg;
+  P* p = hold_p(m);
+  if (p == nullptr) [[unlikely]] {
+    if (!wait_for_p(m, g)) sleep_for_good();  // others have had their turns meanwhile
+  } else if (m->on_system_stack) [[unlikely]] {
+    // Nobody else may use this stack.
+  } else if (p->preempt.load(memory_order_relaxed) != 0 || g->bound) [[unlikely]] {
+    // The slice is over for runnext too; it must stand before us in the ring.
+    if (G* next = p->owner().take_next()) put_local(p, next);
+    leave(m, g, yield_commit, g, nullptr);  // pick_next declines: by way of g0
+  } else {
+    give_way(m, g, p);
+  }
+  leave_rt();
 }
 
 }  // namespace weft::rt

@@ -89,11 +89,6 @@ template <class T>
   c->push(t);
 }
 
-P* own_p() noexcept {
-  M* m = current_m();
-  return m != nullptr ? m->p : nullptr;
-}
-
 [[gnu::always_inline]] inline G* take_g(P* p) noexcept {
   G* g = take(p != nullptr ? &p->free_gs : nullptr, sched.free_gs, sched.gs);
   if (g->state() == g_status::idle) [[unlikely]]
@@ -179,9 +174,19 @@ bool in_its_handler(G* g) noexcept {
   return current_m()->ts.eh->caught == reinterpret_cast<char*>(&g->unwind) - before;
 }
 
-// What is left of g when its closure has returned, on its own stack.
+// What is left of g when its closure has returned, on its own stack. From here on we are inside the
+// runtime.
 [[gnu::always_inline]] inline void end_of_life(G* g) noexcept {
   if (g->locals != nullptr) destroy_locals(g);
+  enter_rt();
+  if (g->bound) [[unlikely]] {
+    // Its thread ends with it: nobody knows what the goroutine has done to it.
+    M* m = g->locked_m;
+    m->dying = true;
+    m->locked_g = nullptr;
+    g->locked_m = nullptr;
+    g->locks = 0;
+  }
   g->named = false;
   g->generation.store(g->generation.load(memory_order_relaxed) + 1,
                       memory_order_release);  // with late wakers
@@ -192,7 +197,25 @@ bool in_its_handler(G* g) noexcept {
   }
 }
 
-void exit_commit(void* gp, void*) noexcept { put_back(current_m()->p, static_cast<G*>(gp)); }
+void exit_commit(void* gp, void*) noexcept {
+  G* g = static_cast<G*>(gp);
+  g->bound = false;
+  put_back(current_m()->p, g);
+}
+
+// Without a P: lost in a call that blocked, and not needed any more.
+void count_exit(P* p) noexcept {
+  if (p != nullptr) [[likely]] {
+    bump(p->count.exited);
+  } else {
+    sched.foreign_exited.fetch_add(1, memory_order_relaxed);
+  }
+}
+
+// What runs after one that has ended, or null: ask g0.
+G* next_after(M* m, P* p, const G* ended) noexcept {
+  return p != nullptr && !ended->bound ? pick_next(m, p) : nullptr;
+}
 
 #if defined(WEFT_TSAN) || defined(WEFT_ASAN)
 constexpr bool may_take_over = false;  // they know a goroutine by its stack
@@ -228,11 +251,13 @@ void goroutine_main(void* gp, void*, void*) {
   g->fiber.entered();
   leave_sched();
   for (;;) {
+    leave_rt();
     run_closure(g);
     end_of_life(g);
     M* m = current_m();  // after user code: it may have parked
-    bump(m->p->count.exited);
-    G* next = pick_next(m, m->p);
+    P* p = hold_p(m);
+    count_exit(p);
+    G* next = next_after(m, p, g);
     if (!may_take_over || next == nullptr || next->sp != nullptr || !is_default(g->stk))
       leave_for_good(m, g, next, exit_commit, g, nullptr);
     take_over(m, g, next);
@@ -312,8 +337,9 @@ void trim_free_stacks() noexcept {
 void goroutine_exit(G* g) noexcept {
   end_of_life(g);
   M* m = current_m();
-  bump(m->p->count.exited);
-  leave_for_good(m, g, pick_next(m, m->p), exit_commit, g, nullptr);
+  P* p = hold_p(m);
+  count_exit(p);
+  leave_for_good(m, g, next_after(m, p, g), exit_commit, g, nullptr);
 }
 
 void start_goexit(G* g) {
@@ -358,7 +384,9 @@ G* make_main(std::size_t stack_size, closure_fn fn, void* arg) noexcept {
 
 std::uint64_t goroutine_count() noexcept {
   // Exits first: whoever is created and gone between the two sums must not count as -1.
-  std::uint64_t gone = sched.left_behind.load(memory_order_relaxed), made = 0;
+  std::uint64_t gone = sched.left_behind.load(memory_order_relaxed) +
+                       sched.foreign_exited.load(memory_order_relaxed);
+  std::uint64_t made = 0;
   for (const auto& slot : sched.allp) {
     if (P* p = slot.load(memory_order_acquire)) gone += p->count.exited.load(memory_order_acquire);
   }
@@ -376,6 +404,7 @@ namespace weft::detail {
 using namespace rt;
 
 spawn_ticket spawn_begin(std::size_t size, std::size_t align) {
+  const section in;
   return lend(take_g(own_p()), size, align, __builtin_return_address(0));
 }
 
@@ -383,6 +412,7 @@ spawn_ticket spawn_begin(std::size_t size, std::size_t align, std::size_t stack_
                          std::string_view name) {
   const std::size_t slot = stack_size == 0 ? default_slot() : stack_slot_size(stack_size);
   if (slot == 0) throw std::bad_alloc();
+  const section in;
   G* g = take_g(own_p());
   if (slot != default_slot()) g->stk = stack_alloc(slot);
   const std::size_t n = std::min(name.size(), sizeof g->name - 1);
@@ -393,10 +423,12 @@ spawn_ticket spawn_begin(std::size_t size, std::size_t align, std::size_t stack_
 }
 
 void spawn_commit(spawn_ticket t, void (*run)(void*)) noexcept {
+  const section in;
   G* g = static_cast<G*>(t.goroutine);
   P* p = own_p();
   prepare(g, p, run, t.storage);
   if (p == nullptr) {  // as in ready_foreign
+    if (left_behind(current_m())) sleep_for_good();
     sched.lock.lock();
     g->run_id = sched.run_id.load(memory_order_relaxed);  // this run, or the next (clear_world)
     sched.foreign_created.fetch_add(1, memory_order_relaxed);
@@ -412,6 +444,7 @@ void spawn_commit(spawn_ticket t, void (*run)(void*)) noexcept {
 }
 
 void spawn_cancel(spawn_ticket t) noexcept {
+  const section in;
   G* g = static_cast<G*>(t.goroutine);
   g->named = false;
   put_back(own_p(), g);
@@ -419,11 +452,13 @@ void spawn_cancel(spawn_ticket t) noexcept {
 
 void* block_alloc() {
   static_assert(sizeof(small_block) == block_size);
+  const section in;
   P* p = own_p();
   return take(p != nullptr ? &p->blocks : nullptr, sched.free_blocks, sched.blocks);
 }
 
 void block_free(void* b) noexcept {
+  const section in;
   P* p = own_p();
   put(p != nullptr ? &p->blocks : nullptr, sched.free_blocks, static_cast<small_block*>(b));
 }

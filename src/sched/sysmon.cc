@@ -1,15 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 // The monitor: a thread of its own, without a P, that sees to it that nobody is forgotten.
 //
-// Each round: ends slices that are over (sets the P's preempt flag; calls that may park honour it),
-// polls if nobody has for too long (netpoll.h), follows the CPU limit once a second, gives back
-// stack pages that deep calls have touched. It sleeps 20 µs between rounds, doubling after 50
-// rounds in which nothing was to be done, 10 ms at most, and for good while every P is idle or the
-// world is stopped: an idle program uses no CPU. take_idle_p and start_ps wake it.
+// Each round it looks at every P:
+//   - in an announced system call for more than one round: takes it, if somebody wants to run, and
+//     after 10 ms anyway (syscall.cc);
+//   - computing beyond its slice, or past the deadline of a timer: sets its preempt flag, which
+//   calls
+//     that may park honour; if that has not helped within `patience` and somebody is waiting for a
+//     P, sends the signal (preempt.cc);
+//   - asleep in the kernel without having told us, while somebody waits: takes it (detach.cc). A
+//     thread sleeps if its CPU clock stands still over two samples and the kernel says so. The
+//     first sample comes after 50 µs, the next ones at growing intervals: a long computation costs
+//     nothing.
+// It also polls if nobody has for too long (netpoll.h), follows the CPU limit once a second, gives
+// back stack pages that deep calls have touched, and lets threads go that have been idle for a
+// minute.
+//
+// It sleeps 20 µs between rounds, doubling after 50 rounds in which nothing was to be done, 10 ms
+// at most (250 µs while somebody waits for a P), and for good while every P is idle or the world is
+// stopped: an idle program uses no CPU. take_idle_p and start_ps wake it, and wake_slow from a long
+// nap.
 //
 // Runs on its own thread's stack; takes the scheduler lock; never allocates.
+#include <cerrno>
+#include <cstring>
 #include <ctime>
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include "base/print.h"
+#include "os/thread.h"
 #include "sched/netpoll.h"
 #include "sched/procs.h"
 #include "sched/sched.h"
@@ -18,55 +39,182 @@
 namespace weft::rt {
 namespace {
 
-constexpr std::int64_t second = 1'000'000'000;
-constexpr std::int64_t min_sleep = 20'000, max_sleep = 10'000'000;
+constexpr std::int64_t microsecond = 1'000, millisecond = 1'000'000, second = 1'000'000'000;
+constexpr std::int64_t min_sleep = 20 * microsecond, max_sleep = 10 * millisecond;
+constexpr std::int64_t max_sleep_waited = 250 * microsecond, long_nap = 200 * microsecond;
 constexpr int rounds_until_slower = 50;
+constexpr std::int64_t patience = millisecond;            // from the flag to the signal
+constexpr std::int64_t timer_patience = millisecond / 4;  // the same for a timer that is due
+constexpr std::int64_t first_sample = 50 * microsecond, sample_apart = 30 * microsecond;
+constexpr std::int64_t longest_call = 10 * millisecond;
 
 struct watched {
-  std::uint32_t tick = 0;
-  std::int64_t since = 0;
+  std::uint32_t tick = 0, calls = 0;
+  std::int64_t since = 0;    // tick and calls are as they were then
+  std::int64_t flagged = 0;  // preempt was set
+  std::int64_t next_sample = 0, interval = 0;
+  std::int64_t cpu = -1;  // at the last sample
+  bool late = false;      // a descriptor was ready and nobody looked
 };
 constinit watched seen[max_procs];
 
-void sleep_ns(std::int64_t ns) noexcept {
-  const timespec ts{ns / second, ns % second};
-  ::clock_nanosleep(CLOCK_MONOTONIC, 0, &ts, nullptr);
+// -- who waits
+
+bool timer_is_due(std::int64_t now) noexcept { return earliest_timer() <= now; }
+
+// Somebody could run if there were a P.
+bool work_waits(std::int64_t now) noexcept {
+  if (sched.idle.load().idle_ps != 0) return false;  // whoever has one is looking, or being woken
+  if (work_queued() || timer_is_due(now)) return true;
+  const std::uint32_t n = nprocs();
+  for (std::uint32_t i = 0; i < n; ++i) {
+    const P* p = p_at(i);
+    if (p != nullptr && !p->rq.empty()) return true;
+  }
+  return false;
 }
 
-// True if some slice was ended.
-bool end_slices(std::int64_t now) noexcept {
+// -- asleep?
+
+constexpr long unreadable = -2;
+
+// The number of the system call that the thread sleeps in, or -1: it runs, or nobody can tell.
+long sleeps_in(const M* m) noexcept {
+  char path[64] = "/proc/self/task/";
+  char* end = path + std::strlen(path);
+  char digits[12];
+  int n = 0;
+  for (auto t = static_cast<std::uint32_t>(m->tid.load(memory_order_relaxed)); t != 0; t /= 10)
+    digits[n++] = static_cast<char>('0' + t % 10);
+  while (n > 0) *end++ = digits[--n];
+  std::memcpy(end, "/syscall", sizeof "/syscall");
+  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  char text[32];
+  const ssize_t k = fd >= 0 ? ::read(fd, text, sizeof text) : -1;
+  if (fd >= 0) ::close(fd);
+  if (k <= 0) return unreadable;
+  if (text[0] < '0' || text[0] > '9') return -1;  // "running"
+  long nr = 0;
+  for (ssize_t i = 0; i < k && text[i] >= '0' && text[i] <= '9'; ++i)
+    nr = nr * 10 + (text[i] - '0');
+  return nr;
+}
+
+// Its P to others, if it is asleep. After a futex wait first to the one that was stopped last: it
+// may be the one who holds the lock (DESIGN 4.2).
+bool sample(M* m, watched& w, std::int64_t now) noexcept {
+  if (now - w.since < first_sample || now < w.next_sample) return false;
+  const std::int64_t cpu = thread_cpu_ns(m->tid.load(memory_order_relaxed));
+  if (w.cpu < 0 || cpu - w.cpu > microsecond) {
+    w.interval = w.cpu < 0 ? sample_apart : w.interval * 2;
+    if (w.interval > longest_call) w.interval = longest_call;
+    w.next_sample = now + w.interval;
+    w.cpu = cpu;
+    return true;
+  }
+  w.next_sample = now + w.interval;
+  const long nr = sleeps_in(m);
+  if (nr == -1) return true;
+  // Where nobody can tell, a thread that waits for a CPU looks asleep too: only long sleep counts.
+  if (nr == unreadable && now - w.since < 2 * millisecond) return true;
+  P* taken = take_from_sleeper(m);
+  if (taken == nullptr) return true;
+  if (sched.preempt.load(memory_order_relaxed)) arm_cpu_timer(m, 2 * millisecond);
+  if (nr == SYS_futex && sched.kept.size_hint() != 0) {
+    sched.lock.lock();
+    M* holder = sched.stopping.load(memory_order_relaxed) ? nullptr : sched.kept.pop_back();
+    sched.lock.unlock();
+    if (holder != nullptr) {
+      bump(taken->count.handoffs);
+      give_p(holder, taken);
+      return true;
+    }
+  }
+  hand_off(taken);
+  return true;
+}
+
+// -- one P
+
+// True: there was something to do.
+bool look_at_call(P* p, M* m, watched& w, std::int64_t now, bool waited) noexcept {
+  const std::uint32_t calls = m->syscalls.load(memory_order_relaxed);
+  if (w.calls != calls) {
+    w.calls = calls;
+    w.since = now;
+    return true;
+  }
+  if (!waited && p->rq.empty() && now - w.since < longest_call) return false;
+  if (P* taken = take_from_syscall(m)) hand_off(taken);
+  return true;
+}
+
+// Rule 2 of preempt.cc. Kept threads alone could take turns for ever and leave the queues to
+// nobody: so one that is free is made in any case.
+bool somebody_can_take() noexcept {
+  sched.lock.lock();
+  const bool idle = sched.nmidle != 0;
+  sched.lock.unlock();
+  if (!idle) request_spare();
+  return idle || sched.kept.size_hint() != 0;
+}
+
+bool look_at_runner(P* p, M* m, watched& w, std::int64_t now, bool waited) noexcept {
+  const bool late = waited && (w.late || timer_is_due(now));
+  const bool over = now - w.since >= sched.quantum_ns.load(memory_order_relaxed);
+  bool any = false;
+  if ((over || late) && sched.preempt.load(memory_order_relaxed)) {
+    if (w.flagged == 0) {
+      w.flagged = now;
+      p->preempt.store(1, memory_order_relaxed);
+      any = true;
+    }
+    if (waited && now - w.flagged >= (late ? timer_patience : patience)) {
+      w.flagged = now;
+      p->preempt.store(1, memory_order_relaxed);
+      if (somebody_can_take()) ask_to_stop(m);
+    }
+    any = any || waited;
+  }
+  return (waited && can_detach() && sample(m, w, now)) || any;
+}
+
+bool look_at_all(std::int64_t now, bool waited) noexcept {
   bool any = false;
   const std::uint32_t n = nprocs();
   for (std::uint32_t i = 0; i < n; ++i) {
     P* p = p_at(i);
     if (p == nullptr || p->status.load(memory_order_relaxed) != p_status::running) continue;
+    M* m = p->m.load(memory_order_relaxed);
+    if (m == nullptr) continue;
+    watched& w = seen[i];
     const std::uint32_t tick = p->schedtick.load(memory_order_relaxed);
-    if (seen[i].tick != tick) {
-      seen[i] = {tick, now};
-    } else if (now - seen[i].since >= sched.quantum_ns.load(memory_order_relaxed) &&
-               sched.preempt.load(memory_order_relaxed)) {
-      p->preempt.store(1, memory_order_relaxed);
-      seen[i].since = now;
-      any = true;
+    if (w.tick != tick) {
+      w = {};
+      w.tick = tick;
+      w.calls = m->syscalls.load(memory_order_relaxed);
+      w.since = now;
+      continue;
     }
+    const bool something = m->hold.load(memory_order_relaxed) == hold_state::syscall
+                               ? look_at_call(p, m, w, now, waited)
+                               : look_at_runner(p, m, w, now, waited);
+    any = any || something;
   }
   return any;
 }
 
 // A timer is overdue though Ps run: send one through find_work. (While all are idle, the watcher
-// sees to it.)
+// sees to it; one who computes and does not hear is look_at_runner's.)
 bool kick_for_timers(std::int64_t now) noexcept {
-  if (earliest_timer() > now) return false;
-  if (sched.idle.load().idle_ps != 0) {
-    wake();
-  }
+  if (!timer_is_due(now)) return false;
+  if (sched.idle.load().idle_ps != 0) wake();
   const std::uint32_t n = nprocs();
   for (std::uint32_t i = 0; i < n; ++i) {
     P* p = p_at(i);
     if (p == nullptr || p->timers.earliest.load(memory_order_relaxed) > now) continue;
-    if (p->status.load(memory_order_relaxed) == p_status::running) {
+    if (p->status.load(memory_order_relaxed) == p_status::running)
       p->preempt.store(1, memory_order_relaxed);
-    }
   }
   return true;
 }
@@ -82,14 +230,26 @@ void make_way() noexcept {
     if (p == nullptr || p->status.load(memory_order_relaxed) != p_status::running) continue;
     if (oldest == nullptr || seen[i].since < seen[oldest->id].since) oldest = p;
   }
-  if (oldest != nullptr) oldest->preempt.store(preempt_for_global, memory_order_relaxed);
+  if (oldest == nullptr) return;
+  oldest->preempt.store(preempt_for_global, memory_order_relaxed);
+  watched& w = seen[oldest->id];
+  w.late = true;  // if it does not hear: look_at_runner
 }
 
-std::int64_t nap(std::int64_t wish, std::int64_t now) noexcept {  // not past the next deadline
+// Not past the next deadline. Woken early when somebody waits for a P and we are in for a long nap.
+void nap(std::int64_t wish, std::int64_t now) noexcept {
   if (const std::int64_t most = poll_patience(); most < wish) wish = most;
   const std::int64_t t = earliest_timer();
-  if (t == never || t - now >= wish) return wish;
-  return t - now > min_sleep ? t - now : min_sleep;
+  if (t != never && t - now < wish) wish = t - now > min_sleep ? t - now : min_sleep;
+  if (wish <= long_nap) {
+    const timespec ts{0, wish};
+    ::clock_nanosleep(CLOCK_MONOTONIC, 0, &ts, nullptr);
+    return;
+  }
+  sched.sysmon_note.clear();
+  sched.sysmon_naps.store(true, memory_order_seq_cst);
+  sched.sysmon_note.sleep_until(now + wish);
+  sched.sysmon_naps.store(false, memory_order_seq_cst);
 }
 
 bool all_idle() noexcept {
@@ -113,14 +273,15 @@ void deep_sleep() noexcept {
 }  // namespace
 
 void wake_sysmon() noexcept {
-  if (sched.sysmon_waits.exchange(false, memory_order_seq_cst)) sched.sysmon_note.wake();
+  const bool naps = sched.sysmon_naps.exchange(false, memory_order_seq_cst);
+  if (sched.sysmon_waits.exchange(false, memory_order_seq_cst) || naps) sched.sysmon_note.wake();
 }
 
 void sysmon_main() noexcept {
   std::int64_t sleep = min_sleep, last_limit = 0;
   int quiet = 0;
   for (;;) {
-    sleep_ns(nap(sleep, nanotime()));
+    nap(sleep, nanotime());
     if (all_idle()) {
       deep_sleep();
       sleep = min_sleep;
@@ -131,16 +292,19 @@ void sysmon_main() noexcept {
       last_limit = now;
       follow_cpu_limit();
       trim_free_stacks();
+      let_idle_go(now);
     }
     const bool kicked = kick_for_timers(now);
-    quiet = end_slices(now) || kicked ? 0 : quiet + 1;
     // No reason to come more often: under load it finds something each time.
     if (poll_overdue(now) != 0) make_way();
+    const bool waited = work_waits(now);
+    quiet = look_at_all(now, waited) || kicked ? 0 : quiet + 1;
     if (quiet == 0) {
       sleep = min_sleep;
     } else if (quiet > rounds_until_slower && sleep < max_sleep) {
       sleep = sleep * 2 < max_sleep ? sleep * 2 : max_sleep;
     }
+    if (waited && sleep > max_sleep_waited) sleep = max_sleep_waited;
   }
 }
 

@@ -41,26 +41,44 @@ void tell_poller(std::int64_t when) noexcept {
 }  // namespace
 
 void arm(timer* t, std::int64_t when) noexcept {
-  timer_home& h = current_m()->p->timers;
+  const section in;
+  P* p = own_p();
+  timer_home& h = (p != nullptr ? p : p_at(0))->timers;
   t->when = when;
   h.lock.lock();
   push(h, t);
   h.lock.unlock();
   tell_poller(when);
+  // One who has lost its P will not look at the timers before it sleeps: somebody else must.
+  if (p == nullptr) fence_and_wake();
 }
 
-bool disarm(timer* t) noexcept {
-  // Changes only in a stopped world, and we are running.
-  timer_home& h = *t->home.load(memory_order_relaxed);
-  h.lock.lock();
-  const bool pending = t->place != 0;
-  if (pending) {
-    h.heap.remove(t);
-    h.earliest.store(h.heap.earliest(), memory_order_seq_cst);
+namespace {
+
+// The home changes when Ps are cut off, and at the end of a run; a thread without a P runs on
+// meanwhile.
+bool take_out(timer* t) noexcept {
+  for (;;) {
+    timer_home* h = t->home.load(memory_order_acquire);
+    if (h == nullptr) return false;  // never armed
+    h->lock.lock();
+    if (t->home.load(memory_order_relaxed) != h) {
+      h->lock.unlock();
+      continue;
+    }
+    const bool pending = t->place != 0;
+    if (pending) {
+      h->heap.remove(t);
+      h->earliest.store(h->heap.earliest(), memory_order_seq_cst);
+    }
+    h->lock.unlock();
+    return pending;
   }
-  h.lock.unlock();
-  return pending;
 }
+
+}  // namespace
+
+bool disarm(timer* t) noexcept { return take_out(t); }
 
 namespace {
 
@@ -173,9 +191,10 @@ void to_service(timer_home& from) noexcept {
 }  // namespace
 
 void arm(durable_timer* t, std::int64_t when, std::uint64_t seq) noexcept {
-  M* m = current_m();
-  const bool own = m != nullptr && m->p != nullptr;
-  timer_home& h = own ? m->p->timers : service;
+  const section in;
+  P* p = own_p();
+  const bool own = p != nullptr;
+  timer_home& h = own ? p->timers : service;
   h.lock.lock();
   t->when = when;
   t->seq = seq;
@@ -190,24 +209,7 @@ void arm(durable_timer* t, std::int64_t when, std::uint64_t seq) noexcept {
   if (first) service_note.wake();
 }
 
-bool disarm(durable_timer* t) noexcept {
-  for (;;) {
-    timer_home* h = t->home.load(memory_order_acquire);
-    if (h == nullptr) return false;  // never armed
-    h->lock.lock();
-    if (t->home.load(memory_order_relaxed) != h) {  // moved to another heap meanwhile
-      h->lock.unlock();
-      continue;
-    }
-    const bool pending = t->place != 0;
-    if (pending) {
-      h->heap.remove(t);
-      h->earliest.store(h->heap.earliest(), memory_order_seq_cst);
-    }
-    h->lock.unlock();
-    return pending;
-  }
-}
+bool disarm(durable_timer* t) noexcept { return take_out(t); }
 
 bool run_timers(P* p, std::int64_t now) noexcept {
   if (p->timers.earliest.load(memory_order_relaxed) > now) return false;

@@ -26,9 +26,12 @@ namespace {
 struct maker_state {
   mutex lock{lock_rank::maker};
   M* requests = nullptr;  // by make_next
+  M* free = nullptr;      // Ms whose threads have ended; by make_next
+  std::uint32_t ids = 0;
   atomic<std::uint32_t> posted{0};
 };
 constinit maker_state maker;
+constinit atomic<bool> spares_under_way{false};
 constinit slab<M> ms;  // under maker.lock
 
 void m_thread(void* arg) {
@@ -36,7 +39,11 @@ void m_thread(void* arg) {
   bind_thread(m);
   P* p = m->nextp;
   m->nextp = nullptr;
-  acquire_p(m, p);
+  if (p != nullptr) {
+    acquire_p(m, p);
+  } else {
+    spares_under_way.store(false, memory_order_relaxed);
+  }
   worker_main(m);
 }
 
@@ -65,7 +72,7 @@ void maker_thread(void*) {
   }
 }
 
-// A thread for p, made by the thread-maker.
+// A thread for p, made by the thread-maker; without one, to be idle.
 void request_m(P* p) noexcept {
   M* m = new_m();
   m->nextp = p;
@@ -80,6 +87,14 @@ void request_m(P* p) noexcept {
 
 }  // namespace
 
+// One at a time: sysmon asks again if it was not enough.
+void request_spare() noexcept {
+  if (sched.mcount.load(memory_order_relaxed) >= sched.max_threads.load(memory_order_relaxed) ||
+      spares_under_way.exchange(true, memory_order_relaxed))
+    return;
+  request_m(nullptr);
+}
+
 M* new_m() noexcept {
   const std::uint32_t n = sched.mcount.fetch_add(1, memory_order_relaxed) + 1;
   const std::uint32_t limit = sched.max_threads.load(memory_order_relaxed);
@@ -90,9 +105,16 @@ M* new_m() noexcept {
     end_fatal();
   }
   maker.lock.lock();
-  M* m = ms.allocate();
+  M* m = maker.free;
+  if (m != nullptr) {
+    maker.free = m->make_next;
+    m->make_next = nullptr;
+    maker.lock.unlock();
+    return m;  // in the list of all since its first life
+  }
+  m = ms.allocate();
+  m->id = maker.ids++;
   maker.lock.unlock();
-  m->id = n - 1;
   M* head = sched.allm.load(memory_order_relaxed);
   do {
     m->all_next = head;
@@ -110,11 +132,34 @@ void bind_thread(M* m) noexcept {
   m->g0.fiber.adopt_thread();
   m->g0.m.store(m, memory_order_relaxed);
   set_current_m(m);
+  thread_words* words = own_words();
+  words->in_rt.store(1, memory_order_relaxed);  // on g0 we are inside (os/section.h)
+  words->attention.store(0, memory_order_relaxed);
+  m->in_rt = &words->in_rt;
+  allow_preemption(&m->mask_before);
 }
 
 void unbind_thread(M* m) noexcept {
+  restore_mask(m->mask_before);
   m->signals.restore();
   set_current_m(nullptr);
+  own_words()->in_rt.store(0, memory_order_relaxed);
+}
+
+// The M is free for another thread. Nobody looks for it any more: it has no P, no goroutine, is in
+// no list but that of all Ms; sysmon and the audit find it empty.
+void end_m(M* m) noexcept {
+  if (m->p != nullptr) hand_off(release_p(m));
+  forget_cpu_timer(m);
+  m->tid.store(0, memory_order_relaxed);
+  m->dying = false;
+  m->handed = nullptr;
+  unbind_thread(m);
+  maker.lock.lock();
+  m->make_next = maker.free;
+  maker.free = m;
+  maker.lock.unlock();
+  sched.mcount.fetch_sub(1, memory_order_relaxed);
 }
 
 void start_service_threads() {
@@ -135,6 +180,8 @@ void acquire_p(M* m, P* p) noexcept {
   m->p = p;
   p->m.store(m, memory_order_relaxed);
   p->last_m = m;
+  // A new owner is a new slice; sysmon's samples of the old one are void.
+  p->schedtick.store(p->schedtick.load(memory_order_relaxed) + 1, memory_order_relaxed);
   p->status.store(p_status::running, memory_order_relaxed);
 }
 
@@ -166,7 +213,7 @@ P* take_idle_p() noexcept {
 
 // The M that p ran on last, if it is idle (its caches are warm and, after a stop of the world, its
 // goroutine is p's runnext); else the one that went to sleep last.
-static M* take_idle_m(P* p) noexcept {
+M* take_idle_m(P* p) noexcept {
   M** at = &sched.idle_m_list;
   if (p->last_m != nullptr && p->last_m->on_idle_list) {
     while (*at != p->last_m) at = &(*at)->idle_next;
@@ -184,17 +231,27 @@ bool start_m(P* p, bool spinning) noexcept {
   if (sched.forked) fatal("weft used in the child of a fork: only exec is possible there");
   sched.lock.lock();
   M* m = take_idle_m(p);
+  // Before a new thread one that waits in place: making a thread takes locks of libc, which that
+  // one may hold (DESIGN 4.1).
+  M* kept = m == nullptr ? sched.kept.pop_front() : nullptr;
   sched.lock.unlock();
   if (m == nullptr) {
-    if (spinning)
-      sched.idle.stop_spinning();  // the thread does not exist yet: it looks for work when it does
-    request_m(p);
-    return false;
+    if (spinning) sched.idle.stop_spinning();  // it does not look for work, or does not exist yet
+    if (kept != nullptr) {
+      give_p(kept, p);
+    } else {
+      request_m(p);
+    }
+    return kept != nullptr;
   }
-  m->nextp = p;
   m->spinning.store(spinning, memory_order_relaxed);
-  m->park.wake();
+  give_p(m, p);
   return true;
+}
+
+void give_p(M* m, P* p) noexcept {
+  m->nextp = p;
+  m->park.wake();
 }
 
 namespace {
@@ -281,6 +338,7 @@ void put_idle_m(M* m) noexcept {
   m->idle_next = sched.idle_m_list;
   sched.idle_m_list = m;
   m->on_idle_list = true;
+  m->idle_since = nanotime();
   ++sched.nmidle;
 }
 
@@ -309,11 +367,38 @@ void sleep_idle(M* m) noexcept {
   m->park.clear();
   P* p = m->nextp;
   m->nextp = nullptr;
-  acquire_p(m, p);
+  if (p != nullptr) acquire_p(m, p);  // null: let go (let_idle_go)
+}
+
+// Threads that have been idle for a minute end; as many as there are Ps stay.
+void let_idle_go(std::int64_t now) noexcept {
+  constexpr std::int64_t minute = 60'000'000'000;
+  for (;;) {
+    M* oldest = nullptr;
+    sched.lock.lock();
+    if (sched.nmidle > nprocs()) {
+      M** at = &sched.idle_m_list;  // the last of the list has slept longest
+      while ((*at)->idle_next != nullptr) at = &(*at)->idle_next;
+      if (now - (*at)->idle_since >= minute) {
+        oldest = *at;
+        *at = nullptr;
+        oldest->on_idle_list = false;
+        oldest->dying = true;
+        --sched.nmidle;
+      }
+    }
+    sched.lock.unlock();
+    if (oldest == nullptr) return;
+    oldest->park.wake();
+  }
 }
 
 void wake_slow() noexcept {
-  if (sched.idle.claim_spinner() != idle_word::wake_result::start) return;
+  if (sched.idle.claim_spinner() != idle_word::wake_result::start) {
+    // Somebody waits for a P and there is none: sysmon should have a look at who has them.
+    if (sched.sysmon_naps.load(memory_order_relaxed)) wake_sysmon();
+    return;
+  }
   sched.lock.lock();
   P* p = take_idle_p();
   if (p == nullptr) {
@@ -330,8 +415,8 @@ void hand_off(P* p) noexcept {
   bump(p->count.handoffs);
   // Timers and descriptors need a watcher: an M that takes p, finds nothing and goes to sleep with
   // their deadline, in the poller.
-  if (!p->rq.empty() || sched.runq.size_hint() != 0 ||
-      p->timers.earliest.load(memory_order_relaxed) != never || poller_wanted()) {
+  if (!p->rq.empty() || work_queued() || p->timers.earliest.load(memory_order_relaxed) != never ||
+      poller_wanted()) {
     start_m(p, false);
     return;
   }
@@ -342,7 +427,7 @@ void hand_off(P* p) noexcept {
     sched.lock.unlock();
     return;
   }
-  if (sched.runq.size_hint() != 0) {
+  if (work_queued()) {
     sched.lock.unlock();
     start_m(p, false);
     return;

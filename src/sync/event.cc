@@ -34,13 +34,22 @@ struct event::timed : waiting, rt::timer {
 std::int64_t now_ns() noexcept { return rt::nanotime(); }
 
 bool event::lock() const noexcept {
+  rt::enter_rt();
   for (;;) {
     std::uint32_t w = 0;
     // Acquire: with unlock, and with set's last store.
     if (word_.compare_exchange_weak(w, lock_mark, std::memory_order_acquire)) return true;
-    if (w == set_mark) return false;
+    if (w == set_mark) {
+      rt::leave_rt();
+      return false;
+    }
     rt::cpu_relax();
   }
+}
+
+void event::unlock() const noexcept {
+  word_.store(0, std::memory_order_release);
+  rt::leave_rt();
 }
 
 // The commit: on the list, unless the reason to wait has gone meanwhile.
@@ -158,6 +167,7 @@ void event::set() noexcept {
   // Release: the result is seen by whoever finds the mark. The last touch: whoever finds it may
   // destroy the event.
   word_.store(set_mark, std::memory_order_release);
+  rt::leave_rt();
   while (w != nullptr) {
     waiting* next = w->next;
     w->happened();
@@ -192,13 +202,19 @@ void countdown::wake() noexcept {
   w->wake();
 }
 
+void gate::lock() noexcept {
+  rt::enter_rt();
+  while (lock_.exchange(1, std::memory_order_acquire) != 0) rt::cpu_relax();
+}
+
 void gate::unlock(void*, void* self) noexcept {
   static_cast<gate*>(self)->lock_.store(0, std::memory_order_release);
+  rt::leave_rt();
 }
 
 void gate::enter() {
   rt::maybe_preempt();
-  while (lock_.exchange(1, std::memory_order_acquire) != 0) rt::cpu_relax();
+  lock();
   if (free_ > 0) {
     --free_;
     unlock(nullptr, this);
@@ -213,7 +229,7 @@ void gate::enter() {
 }
 
 void gate::leave() noexcept {
-  while (lock_.exchange(1, std::memory_order_acquire) != 0) rt::cpu_relax();
+  lock();
   auto* w = static_cast<waiter*>(first_);
   if (w != nullptr) {
     first_ = w->next;  // the place goes to w

@@ -135,7 +135,8 @@ bool spinner::can() const noexcept {
   if (m == nullptr || m->curg == nullptr) return true;  // a plain thread
   const rt::idle_counts idle = rt::sched.idle.peek();
   if (rt::nprocs() <= idle.idle_ps + idle.spinning + 1) return false;
-  return m->p->rq.empty();
+  const rt::P* p = m->p;  // a hint: Ps are type-stable
+  return p != nullptr && p->rq.empty();
 }
 
 void preempt_point() { rt::maybe_preempt(); }

@@ -136,20 +136,8 @@ class chan_core {
   WEFT_API op_result try_send_slow(void* value);
   WEFT_API op_result try_recv_slow(sink to);
 
-  void lock() noexcept {
-    std::uint32_t free = 0;
-    // Acquire: with unlock's release.
-    if (!lock_.compare_exchange_strong(free, 1, std::memory_order_acquire,
-                                       std::memory_order_relaxed))
-      lock_slow();
-  }
-  void unlock() noexcept {
-    // No read-modify-write; see lock_slow for the one who comes between the two.
-    const std::uint32_t was = lock_.load(std::memory_order_relaxed);
-    lock_.store(0, std::memory_order_release);  // with lock's acquire
-    if (was == contended) [[unlikely]]
-      unlock_slow(&lock_);
-  }
+  void lock() noexcept;  // src/chan/wait.h
+  void unlock() noexcept;
   void lock_slow() noexcept;
   static void unlock_slow(std::atomic<std::uint32_t>* word) noexcept;
 

@@ -44,7 +44,7 @@ class event {
   WEFT_API void wait_slow() const;
   WEFT_API bool wait_slow(std::int64_t deadline) const;
   bool lock() const noexcept;  // false: it has happened, there is no list any more
-  void unlock() const noexcept { word_.store(0, std::memory_order_release); }
+  void unlock() const noexcept;
 
   static constexpr std::uint32_t set_mark = 1, lock_mark = 2;
   mutable std::atomic<std::uint32_t> word_{
@@ -119,6 +119,7 @@ class gate {
   std::size_t free_;
   void* first_ = nullptr;
   void* last_ = nullptr;
+  void lock() noexcept;
   static void unlock(void*, void* self) noexcept;
 };
 

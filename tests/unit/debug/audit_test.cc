@@ -103,7 +103,7 @@ TEST(Audit, NamesBrokenThreadRules) {
     expect_named("M3", change(m->spinning, true));
     expect_named("M4", {[g] { g->status.store(static_cast<std::uint16_t>(g_status::syscall)); },
                         [g] { g->status.store(static_cast<std::uint16_t>(g_status::waiting)); }});
-    expect_named("M5", change(m->in_foreign, true));
+    expect_named("M5", change(m->hold, hold_state::detached));
     expect_named("M6", change(g->locked_m, m));
     expect_named("M6", change(m->locked_g, g));
     expect_named("M7", {[] {

@@ -438,7 +438,9 @@ std::string own_name() {
 // -- a stack is bound at the first switch, not at the spawn
 
 TEST_F(Go, ABurstNeedsNoStacksUntilItRuns) {
-  run_on(1, [] {
+  config c = test::with_procs(1);
+  c.preempt = false;  // none is to run before main waits, however slow the machine
+  test::run_clean(c, [] {
     constexpr int n = 20'000;
     std::atomic<int> ran{0};
     const auto before = debug::runtime_stats().stacks;

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Goroutines that only one M may run.
+//
+// Locked (lock_os_thread): they park, yield and are made ready like any other, and stand in the
+// same queues. But the M that takes one out of a queue hands its P to the M that the goroutine is
+// locked to, and goes to sleep; that M, whenever its goroutine does not run, sleeps without a P
+// (wait_locked). M6: the two point at each other.
+//
+// Kept: the goroutine stands in the middle of something on its thread, and the thread waits with it
+// for a P (kept.h). It is runnable, in sched.kept and in no other queue (G3).
+//
+// Rejected: to let an unlocked goroutine that has lost its P in a system call wait in place too. It
+// would cost a change of threads to run it; so it leaves its thread, as in Go (syscall.cc).
+//
+// wait_locked runs on g0, the others on the goroutine's stack or the thread's signal stack.
+#include "sched/park.h"
+#include "sched/sched.h"
+#include "weft/thread.hpp"
+
+namespace weft::rt {
+
+void sleep_for_good() noexcept {
+  note nobody;
+  for (;;) nobody.sleep();
+}
+
+bool wait_locked(M* m) noexcept {
+  sched.lock.lock();
+  m->waits_locked = true;
+  sched.lock.unlock();
+  if (m->p != nullptr) hand_off(release_p(m));
+  m->park.sleep();
+  m->park.clear();
+  P* p = m->nextp;
+  m->nextp = nullptr;
+  if (p == nullptr) return false;
+  sched.lock.lock();
+  m->waits_locked = false;
+  sched.lock.unlock();
+  acquire_p(m, p);
+  return true;
+}
+
+void queue_kept(M* m, G* g, place where) noexcept {
+  g->m.store(nullptr, memory_order_relaxed);
+  g->move_status(g_status::running, g_status::runnable);
+  if (where == place::front) {
+    sched.kept.push_front(m);
+  } else {
+    sched.kept.push_back(m);
+  }
+}
+
+bool sleep_kept(M* m, G* g) noexcept {
+  m->park.sleep();
+  m->park.clear();
+  P* p = m->nextp;
+  m->nextp = nullptr;
+  if (p == nullptr) return false;
+  acquire_p(m, p);
+  g->move_status(g_status::runnable, g_status::running);
+  g->m.store(m, memory_order_relaxed);
+  return true;
+}
+
+bool wait_for_p(M* m, G* g) noexcept {
+  sched.lock.lock();
+  if (g->run_id != sched.run_id.load(memory_order_relaxed) ||
+      sched.ending.load(memory_order_relaxed)) {
+    m->hold.store(hold_state::left, memory_order_relaxed);
+    sched.lock.unlock();
+    return false;
+  }
+  P* p = sched.stopping.load(memory_order_relaxed) ? nullptr : take_idle_p();
+  if (p != nullptr) {
+    sched.idle.take_p(false);
+    sched.lock.unlock();
+    acquire_p(m, p);
+    return true;
+  }
+  queue_kept(m, g, place::back);
+  sched.lock.unlock();
+  fence_and_wake();
+  return sleep_kept(m, g);
+}
+
+}  // namespace weft::rt
+
+namespace weft {
+
+using namespace rt;
+
+void lock_os_thread() {
+  M* m = current_m();
+  G* g = m != nullptr ? m->curg : nullptr;
+  if (g == nullptr) return;  // a plain thread is its own
+  if (g->locks++ != 0) return;
+  const section in;
+  g->locked_m = m;
+  m->locked_g = g;
+  g->bound = true;
+}
+
+void unlock_os_thread() {
+  M* m = current_m();
+  G* g = m != nullptr ? m->curg : nullptr;
+  if (g == nullptr || g->locks == 0 || --g->locks != 0) return;
+  const section in;
+  g->bound = false;
+  m->locked_g = nullptr;
+  g->locked_m = nullptr;
+}
+
+}  // namespace weft

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+// Preemption by signal (DESIGN 4): a thread that computes is stopped wherever it stands, and goes
+// on there later.
+//
+// The handler does not switch stacks. It parks the thread on its signal stack and gives its P to
+// another M; the goroutine is runnable and kept by its thread (locked.cc). So it may be stopped in
+// malloc, under a std::mutex, in the loader or the unwinder: the thread holds what it held, and
+// nobody can tell.
+//
+// Rules, each found by breaking it:
+// 1. Inside the runtime (section.h) the handler only leaves a mark, and the thread stops on its way
+//    out (attend).
+// 2. It stops only if somebody is there to take the P: an idle M, or another kept thread. A new
+//    thread is not asked for with the P in hand: making one needs malloc's lock, which a stopped
+//    thread may hold. sysmon has spare Ms made before it sends a signal.
+// 3. A signal may meet a thread that has just entered poll or nanosleep, which then returns EINTR
+//    whatever the handler does. Where the number of the call can be read back from the code it is
+//    issued again. Where it cannot (aarch64), no signal is sent but by the thread's own CPU-time
+//    timer, which fires only while it computes.
+// 4. A thread that is stopped for good, because its run is over, keeps libc's locks. So that
+// happens
+//    only where neither its PC nor a word on its stack points into libc, the loader, libstdc++ or
+//    libgcc; until then it runs on, without a P.
+//
+// Rejected: switching to the scheduler from the handler (Go). It needs to know that the interrupted
+// code is safe to leave, which no C++ compiler can say.
+//
+// The handler runs on the thread's signal stack with all signals blocked but the synchronous ones,
+// so that nobody's handler runs on a stopped thread. attend runs on the goroutine's stack.
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+#include <link.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "base/fatal.h"
+#include "os/thread.h"
+#include "sched/park.h"
+#include "sched/sched.h"
+
+namespace weft::rt {
+namespace {
+
+constexpr int preempt_signal = SIGURG;
+
+// -- libraries that hold locks
+
+struct range {
+  std::uintptr_t lo, hi;
+};
+constexpr int max_ranges = 32;
+constinit range libraries[max_ranges] = {};
+constinit atomic<int> nlibraries{0};
+
+bool in_library(std::uintptr_t a) noexcept {
+  const int n = nlibraries.load(memory_order_acquire);
+  for (int i = 0; i < n; ++i) {
+    if (a - libraries[i].lo < libraries[i].hi - libraries[i].lo) return true;
+  }
+  return false;
+}
+
+// Rule 4. Reads a stack that belongs to user code, as it is.
+__attribute__((no_sanitize("address", "thread"))) bool may_stop_for_good(
+    const G* g, const void* sp, std::uintptr_t pc) noexcept {
+  if (in_library(pc)) return false;
+  const auto from = (reinterpret_cast<std::uintptr_t>(sp) + 7) & ~std::uintptr_t{7};
+  if (from < g->stk.lo || from > g->stk.hi) return true;  // on no stack that we know
+  for (std::uintptr_t a = from; a + sizeof a <= g->stk.hi; a += sizeof a) {
+    if (in_library(*reinterpret_cast<const std::uintptr_t*>(a))) return false;
+  }
+  return true;
+}
+
+// -- stopping
+
+// Under the scheduler lock: who takes p over if we stop. Null: nobody can.
+M* taker(P* p) noexcept {
+  if (M* m = take_idle_m(p)) return m;
+  return sched.kept.pop_front();
+}
+
+// The run is over. Without a P until it stands where it may stop for good; then for ever.
+void stop_for_good(M* m, const void* sp, std::uintptr_t pc) noexcept {
+  m->hold.store(hold_state::left, memory_order_relaxed);
+  if (may_stop_for_good(m->curg, sp, pc)) sleep_for_good();
+  arm_cpu_timer(m, 1'000'000);
+}
+
+void stop_with_world(M* m, G* g, P* p, const void* sp, std::uintptr_t pc) noexcept {
+  sched.lock.lock();
+  if (!sched.stopping.load(memory_order_relaxed)) {  // it has started again
+    sched.lock.unlock();
+    return;
+  }
+  const bool over = sched.ending.load(memory_order_relaxed);
+  release_p(m);
+  if (!over) queue_kept(m, g, place::back);
+  p->status.store(p_status::stopped, memory_order_relaxed);
+  if (--sched.stop_wait == 0) sched.stop_note.wake();
+  sched.lock.unlock();
+  if (over || !sleep_kept(m, g)) stop_for_good(m, sp, pc);
+}
+
+void stop_for_others(M* m, G* g, P* p, const void* sp, std::uintptr_t pc) noexcept {
+  sched.lock.lock();
+  M* next = taker(p);
+  if (next == nullptr) {
+    sched.lock.unlock();
+    request_spare();
+    return;  // sysmon asks again
+  }
+  p->preempt.store(0, memory_order_relaxed);
+  bump(p->count.preemptions);
+  release_p(m);
+  queue_kept(m, g, place::back);
+  sched.lock.unlock();
+  give_p(next, p);
+  if (!sleep_kept(m, g)) stop_for_good(m, sp, pc);
+}
+
+}  // namespace
+
+// Outside the runtime, in the goroutine that runs here.
+void preempt_here(M* m, const void* sp, std::uintptr_t pc) noexcept {
+  enter_rt();
+  G* g = m->curg;
+  if (m->hold.load(memory_order_relaxed) == hold_state::left) {
+    stop_for_good(m, sp, pc);
+  } else if (m->hold.load(memory_order_relaxed) == hold_state::syscall) {
+    // It is asleep, or about to be, and its P is free to be taken anyway.
+  } else if (P* p = hold_p(m); p == nullptr) {
+    if (!wait_for_p(m, g)) stop_for_good(m, sp, pc);  // caught computing without a P
+  } else if (sched.stopping.load(memory_order_seq_cst)) {
+    stop_with_world(m, g, p, sp, pc);
+  } else if (p->preempt.load(memory_order_relaxed) != 0) {
+    stop_for_others(m, g, p, sp, pc);
+  }
+  leave_rt();
+}
+
+void attend() noexcept {
+  thread_words* t = own_words();
+  if (t->in_rt.load(memory_order_relaxed) != 0) return;
+  t->attention.store(0, memory_order_relaxed);
+  M* m = t->m;
+  if (m == nullptr || m->curg == nullptr) return;
+  preempt_here(m, __builtin_frame_address(0),
+               reinterpret_cast<std::uintptr_t>(__builtin_return_address(0)));
+}
+
+// -- the signal
+
+namespace {
+
+struct interrupted {
+  std::uintptr_t pc, sp;
+};
+
+#if defined(__x86_64__)
+interrupted where(const ucontext_t* u) noexcept {
+  return {static_cast<std::uintptr_t>(u->uc_mcontext.gregs[REG_RIP]),
+          static_cast<std::uintptr_t>(u->uc_mcontext.gregs[REG_RSP])};
+}
+
+// Rule 3: `mov $nr, %eax; syscall` that came back with -EINTR.
+__attribute__((no_sanitize("address", "thread"))) void issue_again(ucontext_t* u) noexcept {
+  auto* r = u->uc_mcontext.gregs;
+  if (r[REG_RAX] != -EINTR) return;
+  const auto* pc = reinterpret_cast<const unsigned char*>(r[REG_RIP]);
+  if (pc[-2] != 0x0f || pc[-1] != 0x05 || pc[-7] != 0xb8) return;
+  std::uint32_t nr;
+  std::memcpy(&nr, pc - 6, sizeof nr);
+  r[REG_RAX] = nr;
+  r[REG_RIP] -= 2;
+}
+constexpr bool can_repair_eintr = true;
+#elif defined(__aarch64__)
+interrupted where(const ucontext_t* u) noexcept { return {u->uc_mcontext.pc, u->uc_mcontext.sp}; }
+void issue_again(ucontext_t*) noexcept {}
+constexpr bool can_repair_eintr = false;
+#endif
+
+constinit struct sigaction before = {};
+
+void forward(int sig, siginfo_t* info, void* ctx) noexcept {
+  if ((before.sa_flags & SA_SIGINFO) != 0) {
+    if (before.sa_sigaction != nullptr) before.sa_sigaction(sig, info, ctx);
+  } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
+    before.sa_handler(sig);
+  }  // by default it is ignored
+}
+
+void on_signal(int sig, siginfo_t* info, void* ctx) noexcept {
+  thread_words* t = own_words();
+  M* m = t->m;
+  const bool timer = info->si_code == SI_TIMER;
+  if (m == nullptr || (!timer && !m->signalled.exchange(false, memory_order_acq_rel))) {
+    forward(sig, info, ctx);
+    return;
+  }
+  const int saved = errno;
+  auto* u = static_cast<ucontext_t*>(ctx);
+  if (!timer) issue_again(u);
+  if (t->in_rt.load(memory_order_relaxed) != 0 || m->curg == nullptr) {
+    t->attention.store(1, memory_order_relaxed);
+  } else {
+    const interrupted at = where(u);
+    preempt_here(m, reinterpret_cast<const void*>(at.sp), at.pc);
+  }
+  errno = saved;
+}
+
+}  // namespace
+
+void start_preemption() noexcept {
+  struct sigaction sa = {};
+  sa.sa_sigaction = on_signal;
+  sa.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
+  sigfillset(&sa.sa_mask);
+  for (int s : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS})
+    sigdelset(&sa.sa_mask, s);
+  if (::sigaction(preempt_signal, &sa, &before) != 0)
+    fatal_errno("cannot install the preemption signal", errno);
+}
+
+void allow_preemption(sigset_t* before_mask) noexcept {
+  sigset_t s = sched.mask;
+  sigdelset(&s, preempt_signal);
+  pthread_sigmask(SIG_SETMASK, &s, before_mask);
+}
+
+void restore_mask(const sigset_t& before_mask) noexcept {
+  pthread_sigmask(SIG_SETMASK, &before_mask, nullptr);
+}
+
+void know_libraries() noexcept {
+  nlibraries.store(0, memory_order_relaxed);
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* i, std::size_t, void*) {
+        const char* n = i->dlpi_name;
+        bool holds_locks = false;
+        for (const char* name :
+             {"libc.so", "ld-linux", "libstdc++", "libgcc", "libc++", "libunwind"})
+          holds_locks = holds_locks || std::strstr(n, name) != nullptr;
+        if (!holds_locks) return 0;
+        for (int k = 0; k < i->dlpi_phnum; ++k) {
+          const auto& h = i->dlpi_phdr[k];
+          const int at = nlibraries.load(memory_order_relaxed);
+          if (h.p_type != PT_LOAD || (h.p_flags & PF_X) == 0 || at == max_ranges) continue;
+          libraries[at] = {i->dlpi_addr + h.p_vaddr, i->dlpi_addr + h.p_vaddr + h.p_memsz};
+          nlibraries.store(at + 1, memory_order_release);  // with in_library
+        }
+        return 0;
+      },
+      nullptr);
+}
+
+bool ask_to_stop(M* m) noexcept {
+  const pid_t tid = m->tid.load(memory_order_relaxed);
+  if (tid == 0) return false;
+  if (!can_repair_eintr) {
+    arm_cpu_timer(m, 1);
+    return true;
+  }
+  m->signalled.store(true, memory_order_release);  // with on_signal
+  return ::syscall(SYS_tgkill, ::getpid(), tid, preempt_signal) == 0;
+}
+
+// Raw: libc's timer_create allocates.
+void arm_cpu_timer(M* m, std::int64_t cpu_ns) noexcept {
+  const int saved = errno;
+  if (m->cpu_timer.load(memory_order_acquire) < 0) {
+    struct sigevent ev = {};
+    ev.sigev_notify = SIGEV_THREAD_ID;
+    ev.sigev_signo = preempt_signal;
+    ev._sigev_un._tid = m->tid.load(memory_order_relaxed);
+    int id = -1;
+    if (::syscall(SYS_timer_create, thread_cpu_clock(ev._sigev_un._tid), &ev, &id) != 0) {
+      errno = saved;
+      return;  // out of timers: it is one runner too many until its next call
+    }
+    int none = -1;
+    if (!m->cpu_timer.compare_exchange_strong(none, id, memory_order_acq_rel))
+      ::syscall(SYS_timer_delete, id);  // somebody was faster
+  }
+  const itimerspec in{{0, 0}, {cpu_ns / 1'000'000'000, cpu_ns % 1'000'000'000}};
+  ::syscall(SYS_timer_settime, m->cpu_timer.load(memory_order_acquire), 0, &in, nullptr);
+  errno = saved;
+}
+
+void forget_cpu_timer(M* m) noexcept {
+  const int id = m->cpu_timer.exchange(-1, memory_order_acq_rel);
+  if (id >= 0) ::syscall(SYS_timer_delete, id);
+}
+
+}  // namespace weft::rt

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+// SYS: system calls, announced and not. SYS-01 and SYS-04 are in tests/crash; SYS-07 comes with
+// <weft/signal.hpp>.
+#include <atomic>
+#include <condition_variable>
+#include <csignal>
+#include <cstdlib>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <mutex>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include "sched/sched.h"
+#include "support/runtime.h"
+#include "weft/chan.hpp"
+#include "weft/sync.hpp"
+#include "weft/thread.hpp"
+#include "weft/time.hpp"
+
+namespace weft::test {
+namespace {
+
+struct silent_pipe {
+  int fd[2] = {-1, -1};
+  silent_pipe() { EXPECT_EQ(::pipe2(fd, O_CLOEXEC), 0); }
+  ~silent_pipe() {
+    ::close(fd[0]);
+    if (fd[1] >= 0) ::close(fd[1]);
+  }
+  void hang_up() {
+    ::close(fd[1]);
+    fd[1] = -1;
+  }
+};
+
+// The others are not held up: n goroutines do a round of work each within the limit.
+void others_run_on(int n = 100) {
+  const auto start = steady::now();
+  std::atomic<int> done{0};
+  scope s;
+  for (int i = 0; i < n; ++i) {
+    s.go([&] {
+      yield();
+      done.fetch_add(1);
+    });
+  }
+  s.wait();
+  EXPECT_EQ(done.load(), n);
+  EXPECT_LT(steady::now() - start, 5s);
+}
+
+// -- SYS-02
+
+TEST(Conformance, SYS_02_goroutines_in_raw_reads_leave_every_p_usable) {
+  for (bool announced : {true, false}) {
+    for (int procs : {1, 2, 4}) {
+      SCOPED_TRACE(testing::Message() << "procs " << procs << (announced ? ", announced" : ""));
+      run_clean(with_procs(procs), [&] {
+        silent_pipe p;
+        std::atomic<int> in{0}, out{0};
+        scope s;
+        for (int i = 0; i < 10; ++i) {
+          s.go([&] {
+            char c;
+            in.fetch_add(1);
+            const ssize_t n = announced ? blocking([&] { return ::read(p.fd[0], &c, 1); })
+                                        : ::read(p.fd[0], &c, 1);
+            EXPECT_EQ(n, 0);
+            out.fetch_add(1);
+          });
+        }
+        ASSERT_TRUE(eventually([&] { return in.load() == 10; }));
+        others_run_on();
+        EXPECT_EQ(out.load(), 0);
+        EXPECT_EQ(debug::audit(), 0);
+        p.hang_up();
+        s.wait();
+      });
+    }
+  }
+}
+
+// Two that alternate a sleep in the kernel with a hand-off overlap: not twice the sum of all.
+TEST(Conformance, SYS_02_calls_of_two_goroutines_overlap) {
+  run_clean(with_procs(2), [] {
+    constexpr int rounds = 200;
+    chan<int> a(1), b(1);
+    const auto play = [](const chan<int>& in, const chan<int>& out) {
+      for (int i = 0; i < rounds; ++i) {
+        blocking([] { ::usleep(100); });
+        out.send(i);
+        in.recv();
+      }
+    };
+    const auto start = steady::now();
+    scope s;
+    s.go([&] { play(a, b); });
+    s.go([&] { play(b, a); });
+    s.wait();
+    const auto took = steady::now() - start;
+    EXPECT_GT(took, rounds * 100us);
+    RecordProperty("us", static_cast<int>(took / 1us));
+  });
+}
+
+TEST(Conformance, SYS_02_blocking_passes_values_and_exceptions) {
+  run_clean(with_procs(2), [] {
+    EXPECT_EQ(blocking([] { return 7; }), 7);
+    int x = 1;
+    blocking([&]() -> int& { return x; }) = 5;
+    EXPECT_EQ(x, 5);
+    EXPECT_THROW(blocking([] { throw std::runtime_error("x"); }), std::runtime_error);
+    EXPECT_EQ(blocking([] { return blocking([] { return 3; }) + 1; }), 4);
+    // Uses weft inside.
+    chan<int> c;
+    go([&] { c.send(9); });
+    EXPECT_EQ(blocking([&] { return *c.recv(); }), 9);
+    EXPECT_EQ(blocking([] { return std::make_unique<int>(8); }).operator*(), 8);
+  });
+  EXPECT_EQ(blocking([] { return 1; }), 1);  // a plain thread
+}
+
+TEST(Conformance, SYS_02_a_stop_does_not_wait_for_a_call) {
+  for (int procs : {1, 2}) {
+    run_clean(with_procs(procs), [] {
+      silent_pipe p;
+      std::atomic<bool> in{false};
+      scope s;
+      s.go([&] {
+        char c;
+        blocking([&] {
+          in.store(true);
+          return ::read(p.fd[0], &c, 1);
+        });
+      });
+      ASSERT_TRUE(eventually([&] { return in.load(); }));
+      const auto start = steady::now();
+      for (int i = 0; i < 10; ++i) EXPECT_EQ(debug::audit(), 0);
+      EXPECT_LT(steady::now() - start, 5s);
+      p.hang_up();
+      s.wait();
+    });
+  }
+}
+
+// -- blocking calls that nobody has announced: each costs the others next to nothing
+
+template <class Take, class Block, class Release>
+void one_is_stuck(Take take, Block block, Release release) {
+  for (int procs : {1, 2}) {
+    SCOPED_TRACE(procs);
+    take();
+    run_clean(with_procs(procs), [&] {
+      std::atomic<bool> in{false}, out{false};
+      scope s;
+      s.go([&] {
+        in.store(true);
+        block();
+        out.store(true);
+      });
+      ASSERT_TRUE(eventually([&] { return in.load(); }));
+      others_run_on(1000);
+      EXPECT_FALSE(out.load());
+      release();
+      s.wait();
+      EXPECT_TRUE(out.load());
+    });
+  }
+}
+
+TEST(Conformance, SYS_stuck_in_a_std_mutex) {
+  std::mutex m;
+  one_is_stuck([&] { m.lock(); },
+               [&] {
+                 m.lock();
+                 m.unlock();
+               },
+               [&] { m.unlock(); });
+}
+
+TEST(Conformance, SYS_stuck_in_a_std_condition_variable) {
+  std::mutex m;
+  std::condition_variable cv;
+  bool go_on = false;
+  one_is_stuck([&] { go_on = false; },
+               [&] {
+                 std::unique_lock lock(m);
+                 cv.wait(lock, [&] { return go_on; });
+               },
+               [&] {
+                 const std::lock_guard lock(m);
+                 go_on = true;
+                 cv.notify_all();
+               });
+}
+
+TEST(Conformance, SYS_stuck_in_flock) {
+  char path[] = "/tmp/weft-flock-XXXXXX";
+  const int a = ::mkstemp(path);
+  const int b = ::open(path, O_RDWR | O_CLOEXEC);
+  one_is_stuck([&] { ASSERT_EQ(::flock(a, LOCK_EX), 0); },
+               [&] {
+                 EXPECT_EQ(::flock(b, LOCK_EX), 0);
+                 EXPECT_EQ(::flock(b, LOCK_UN), 0);
+               },
+               [&] { EXPECT_EQ(::flock(a, LOCK_UN), 0); });
+  ::close(a);
+  ::close(b);
+  ::unlink(path);
+}
+
+// What the caller sees of its call is what it would have seen alone: no EINTR, no short count, no
+// shorter or longer sleep.
+TEST(Conformance, SYS_nobody_notices_that_its_p_was_taken) {
+  run_clean(with_procs(2), [] {
+    std::atomic<bool> stop{false};
+    std::atomic<int> eintr{0}, wrong{0}, calls{0};
+    scope hogs, s;
+    for (int i = 0; i < 3; ++i) {
+      hogs.go([&] {
+        while (!stop.load(std::memory_order_relaxed)) {
+        }
+      });
+    }
+    for (int i = 0; i < 8; ++i) {
+      s.go([&, i] {
+        for (int k = 0; k < 20; ++k) {
+          const auto start = steady::now();
+          if (::poll(nullptr, 0, 3) != 0) (errno == EINTR ? eintr : wrong).fetch_add(1);
+          if (steady::now() - start < 3ms) wrong.fetch_add(1);
+          timespec ts{0, 2'000'000};
+          if (::nanosleep(&ts, nullptr) != 0) eintr.fetch_add(1);
+          calls.fetch_add(1);
+          if (i % 2 == 0) yield();
+        }
+      });
+    }
+    s.wait();
+    stop.store(true);
+    hogs.wait();
+    EXPECT_EQ(calls.load(), 160);
+    EXPECT_EQ(eintr.load(), 0);
+    EXPECT_EQ(wrong.load(), 0);
+  });
+}
+
+// -- SYS-05
+
+TEST(Conformance, SYS_05_children_inherit_a_clean_mask_and_survive_signals) {
+  struct sigaction sa = {}, old = {};
+  sa.sa_handler = [](int) {};
+  sa.sa_flags = SA_RESTART;
+  sigaction(SIGWINCH, &sa, &old);
+  sigset_t before;
+  pthread_sigmask(SIG_SETMASK, nullptr, &before);
+  run_clean(with_procs(2), [&] {
+    std::atomic<bool> stop{false};
+    std::thread storm([&] {
+      while (!stop.load()) {
+        ::kill(::getpid(), SIGWINCH);
+        ::usleep(200);
+      }
+    });
+    std::atomic<int> bad{0};
+    scope s;
+    for (int i = 0; i < 4; ++i) {
+      s.go([&] {
+        for (int k = 0; k < 5; ++k) {
+          const int status = blocking([] {
+            return std::system(
+                "m=$(sed -n 's/^SigBlk:[[:space:]]*//p' /proc/self/status); "
+                "[ $((0x$m & 0x7ffffffffffeffff)) = 0 ]");
+          });
+          if (status != 0) bad.fetch_add(1);
+        }
+      });
+    }
+    s.wait();
+    stop.store(true);
+    storm.join();
+    EXPECT_EQ(bad.load(), 0);
+  });
+  sigset_t after;
+  pthread_sigmask(SIG_SETMASK, nullptr, &after);
+  EXPECT_EQ(sigismember(&before, SIGURG), sigismember(&after, SIGURG));
+  sigaction(SIGWINCH, &old, nullptr);
+}
+
+// -- on_system_stack
+
+__attribute__((noinline)) int deep(int n) {
+  volatile char frame[4096];
+  frame[0] = static_cast<char>(n);
+  return n == 0 ? frame[0] : deep(n - 1) + (frame[0] == static_cast<char>(n) ? 1 : 0);
+}
+
+TEST(Conformance, SYS_on_system_stack) {
+  run_clean(with_procs(2), [] {
+    scope s;
+    for (int i = 0; i < 8; ++i) {
+      s.go([] {
+        for (int k = 0; k < 20; ++k) {
+          EXPECT_EQ(on_system_stack([] { return deep(500); }),
+                    500);  // 2 MB, a goroutine has 256 KB
+          int x = 0;
+          on_system_stack([&] { x = 3; });
+          EXPECT_EQ(x, 3);
+          EXPECT_THROW(on_system_stack([] { throw std::runtime_error("from below"); }),
+                       std::runtime_error);
+          EXPECT_EQ(on_system_stack([&]() -> int& { return x; }), 3);
+          EXPECT_EQ(*on_system_stack([] { return std::make_unique<int>(4); }), 4);
+          EXPECT_EQ(on_system_stack([] { return on_system_stack([] { return 5; }); }), 5);
+          yield();
+        }
+      });
+    }
+    s.wait();
+  });
+  EXPECT_EQ(on_system_stack([] { return 6; }), 6);
+}
+
+}  // namespace
+}  // namespace weft::test

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// LCK and SYS: what ends or would hang the process.
+#include <csignal>
+#include <gtest/gtest.h>
+
+#include "support/process.h"
+
+namespace weft::test {
+namespace {
+
+TEST(Conformance, LCK_03_a_locked_goexit_of_main_parks_the_thread_of_run) {
+  const outcome o = run_crash("locked_main", {"goexit"}, std::chrono::seconds(20));
+  EXPECT_EQ(o.status, 0) << o;
+  EXPECT_EQ(o.out, "alive\n") << o;
+}
+
+TEST(Conformance, SYS_01_thread_exhaustion) {
+  const outcome o = run_crash("threads", {"exhaust"}, std::chrono::seconds(20));
+  EXPECT_EQ(o.status, 2) << o;
+  EXPECT_EQ(
+      o.err.rfind("runtime: program exceeds 10-thread limit\nfatal error: thread exhaustion", 0),
+      0U)
+      << o;
+}
+
+TEST(Conformance, SYS_01_a_large_limit_does_not_overflow) {
+  const outcome o = run_crash("threads", {"large"}, std::chrono::seconds(20));
+  EXPECT_EQ(o.status, 0) << o;
+  EXPECT_EQ(o.out, "10000 2147483648\n") << o;
+}
+
+TEST(Conformance, SYS_04_an_unhandled_signal_ends_the_process) {
+  const outcome o = run_crash("threads", {"sigterm"}, std::chrono::seconds(20));
+  EXPECT_EQ(o.signal, SIGTERM) << o;
+}
+
+TEST(Conformance, SYS_04_an_ignored_signal_is_ignored) {
+  const outcome o = run_crash("threads", {"sigtrap"}, std::chrono::seconds(20));
+  EXPECT_EQ(o.status, 0) << o;
+  EXPECT_EQ(o.out, "ignored\n") << o;
+}
+
+}  // namespace
+}  // namespace weft::test
