@@ -29,18 +29,17 @@ struct spawn_options {
 
 // Starts a goroutine. f and its arguments are decay-copied at the call; a result is dropped.
 template <class F, class... A>
-requires std::invocable<std::decay_t<F>, std::decay_t<A>...>
-void go(F&& f, A&&... a) {
+requires std::invocable<std::decay_t<F>, std::decay_t<A>...> WEFT_STARTS void go(F&& f, A&&... a) {
   if (detail::is_nil(f)) detail::go_of_nil();
   detail::spawn<detail::closure<std::decay_t<F>, std::decay_t<A>...>>(std::forward<F>(f),
                                                                       std::forward<A>(a)...);
 }
 template <class F, class... A>
-requires std::invocable<std::decay_t<F>, std::decay_t<A>...>
-void go(const spawn_options& o, F&& f, A&&... a) {
+requires std::invocable<std::decay_t<F>, std::decay_t<A>...> WEFT_STARTS void go(
+    const spawn_options& o, F&& f, A&&... a) {
   if (detail::is_nil(f)) detail::go_of_nil();
   detail::spawn_with<detail::closure<std::decay_t<F>, std::decay_t<A>...>>(
-      [&o](std::size_t size, std::size_t align) {
+      [&o](std::size_t size, std::size_t align) __attribute__((always_inline)) {
         return detail::spawn_begin(size, align, o.stack_size, o.name);
       },
       std::forward<F>(f), std::forward<A>(a)...);
@@ -257,8 +256,8 @@ void run_catching(std::exception_ptr& error, F f) {
 
 // Starts f in a goroutine; the task has its result or its exception.
 template <class F, class... A>
-requires std::invocable<std::decay_t<F>, std::decay_t<A>...>
-auto async(F&& f, A&&... a) -> task<std::invoke_result_t<std::decay_t<F>, std::decay_t<A>...>> {
+requires std::invocable<std::decay_t<F>, std::decay_t<A>...> WEFT_STARTS auto async(F&& f, A&&... a)
+    -> task<std::invoke_result_t<std::decay_t<F>, std::decay_t<A>...>> {
   using R = std::invoke_result_t<std::decay_t<F>, std::decay_t<A>...>;
   using S = detail::task_state<R>;
   using C = detail::task_call<S, detail::closure<std::decay_t<F>, std::decay_t<A>...>>;
@@ -342,8 +341,8 @@ class [[nodiscard]] scope {
 
   // Blocks while `limit` many run.
   template <class F, class... A>
-  requires std::invocable<std::decay_t<F>, std::decay_t<A>...>
-  void go(F&& f, A&&... a) {
+  requires std::invocable<std::decay_t<F>, std::decay_t<A>...> WEFT_STARTS void go(F&& f,
+                                                                                   A&&... a) {
     using C = call<detail::closure<std::decay_t<F>, std::decay_t<A>...>>;
     if (detail::is_nil(f)) detail::go_of_nil();
     ticket t(*this);

@@ -20,7 +20,9 @@ struct config {
   std::size_t max_threads = 10'000;               // the fuse; past it: fatal "thread exhaustion"
   bool preempt = true;
   std::chrono::nanoseconds quantum = std::chrono::milliseconds(10);
-  std::uint64_t shuffle = 0;  // not 0: for debugging, randomises the run order from this seed
+  std::uint64_t shuffle = 0;     // not 0: for debugging, randomises the run order from this seed
+  std::uint32_t schedtrace = 0;  // milliseconds; not 0: prints a line about the scheduler so often
+  bool scheddetail = false;      // with schedtrace: a line for each P, M and G too
 
   // WEFT_PROCS, WEFT_STACK, WEFT_MAX_THREADS, WEFT_PREEMPT, WEFT_DEBUG over the defaults. Throws
   // std::invalid_argument that names the variable if one does not parse.
@@ -39,18 +41,22 @@ WEFT_API int run_main(const config& c, int (*fn)(void*), void* arg);
 template <class F>
 int run(const config& c, F&& main) {
   using plain = std::remove_reference_t<F>;
-  return detail::run_main(
-      c,
-      [](void* p) -> int {
-        auto* f = static_cast<std::remove_const_t<plain>*>(p);
-        if constexpr (std::is_void_v<std::invoke_result_t<F>>) {
-          std::invoke(std::forward<F>(*f));
-          return 0;
-        } else {
-          return static_cast<int>(std::invoke(std::forward<F>(*f)));
-        }
-      },
-      const_cast<std::remove_cv_t<plain>*>(std::addressof(main)));
+  if constexpr (std::is_function_v<plain>) {
+    return run(c, &main);  // a function's address does not fit a void*, its pointer's does
+  } else {
+    return detail::run_main(
+        c,
+        [](void* p) -> int {
+          auto* f = static_cast<std::remove_const_t<plain>*>(p);
+          if constexpr (std::is_void_v<std::invoke_result_t<F>>) {
+            std::invoke(std::forward<F>(*f));
+            return 0;
+          } else {
+            return static_cast<int>(std::invoke(std::forward<F>(*f)));
+          }
+        },
+        const_cast<std::remove_cv_t<plain>*>(std::addressof(main)));
+  }
 }
 template <class F>
 int run(F&& main) {

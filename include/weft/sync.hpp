@@ -282,8 +282,8 @@ class wait_group {
   // Counts f in a goroutine of its own. An exception out of f ends the process, as for weft::go,
   // before wait returns; goexit counts as done.
   template <class F, class... A>
-  requires std::invocable<std::decay_t<F>, std::decay_t<A>...>
-  void go(F&& f, A&&... a) {
+  requires std::invocable<std::decay_t<F>, std::decay_t<A>...> WEFT_STARTS void go(F&& f,
+                                                                                   A&&... a) {
     using C = call<detail::closure<std::decay_t<F>, std::decay_t<A>...>>;
     if (detail::is_nil(f)) detail::go_of_nil();
     add(1);

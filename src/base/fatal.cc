@@ -38,8 +38,8 @@ void begin_fatal() noexcept {
   }
 }
 
-void end_fatal() noexcept {
-  if (fatal_hook h = hook.load(memory_order_acquire)) h();
+void end_fatal(bool all) noexcept {
+  if (fatal_hook h = hook.exchange(nullptr, memory_order_acq_rel)) h(all);
   ::_exit(2);
 }
 

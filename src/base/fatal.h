@@ -11,14 +11,14 @@
 
 namespace weft::rt {
 
-// A hook that adds to the report (the dump); set once by the scheduler, called at most once, with
-// the text already on standard error.
-using fatal_hook = void (*)() noexcept;
+// A hook that adds to the report (the trace of the goroutine that fails, or of all of them); set
+// once, called at most once, with the text already on standard error.
+using fatal_hook = void (*)(bool all) noexcept;
 void set_fatal_hook(fatal_hook h) noexcept;
 
 // Only one thread reports; others that fail meanwhile wait here for the end of the process.
 void begin_fatal() noexcept;
-[[noreturn]] void end_fatal() noexcept;
+[[noreturn]] void end_fatal(bool all = false) noexcept;
 
 // "fatal error: <what>\n", then the hook, then _exit(2).
 [[noreturn]] void fatal(std::string_view what) noexcept;

@@ -25,6 +25,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <unwind.h>
 
 extern "C" {
 using weft_commit = void (*)(void* a, void* b);
@@ -34,6 +35,11 @@ void weft_switch(void** from, void* to, weft_commit commit, void* a, void* b) no
 // Calls fn(arg) on the stack whose top is `sp`; returns to this one, also by an exception.
 void weft_call_on(void* sp, void (*fn)(void*), void* arg) __attribute__((visibility("hidden")));
 void weft_entry() noexcept;
+// fn(arg). An exception that nobody in there catches is shown to weft_uncaught, this frame's
+// personality routine, while the stack still stands as it was thrown; then it goes on outwards.
+void weft_guarded_call(void (*fn)(void*), void* arg);
+_Unwind_Reason_Code weft_uncaught(int version, _Unwind_Action actions, _Unwind_Exception_Class kind,
+                                  _Unwind_Exception* exception, _Unwind_Context* context);
 }
 
 namespace weft::rt {

@@ -136,4 +136,29 @@ weft_entry:                             // x19 = fn, x20 = a, x21 = b, x22 = c
         .cfi_endproc
         .size   weft_entry, .-weft_entry
 
+        .globl  weft_guarded_call
+        .hidden weft_guarded_call
+        .hidden weft_uncaught
+        .type   weft_guarded_call, %function
+        .p2align 4
+weft_guarded_call:                      // x0 = fn, x1 = arg
+        .cfi_startproc
+        .cfi_personality 0x1b, weft_uncaught
+        hint    #34                     // bti c
+        stp     x29, x30, [sp, #-16]!
+        .cfi_adjust_cfa_offset 16
+        .cfi_rel_offset x29, 0
+        .cfi_rel_offset x30, 8
+        mov     x29, sp
+        mov     x9, x0
+        mov     x0, x1
+        blr     x9
+        ldp     x29, x30, [sp], #16
+        .cfi_adjust_cfa_offset -16
+        .cfi_restore x29
+        .cfi_restore x30
+        ret
+        .cfi_endproc
+        .size   weft_guarded_call, .-weft_guarded_call
+
         .section .note.GNU-stack, "", %progbits

@@ -108,4 +108,27 @@ weft_entry:                             // r13 = fn, r12 = a, rbx = b, r14 = c, 
         .cfi_endproc
         .size   weft_entry, .-weft_entry
 
+        .globl  weft_guarded_call
+        .hidden weft_guarded_call
+        .hidden weft_uncaught
+        .type   weft_guarded_call, @function
+        .p2align 4
+weft_guarded_call:                      // rdi = fn, rsi = arg
+        .cfi_startproc
+        .cfi_personality 0x1b, weft_uncaught
+        endbr64
+        pushq   %rbp
+        .cfi_adjust_cfa_offset 8
+        .cfi_rel_offset %rbp, 0
+        movq    %rsp, %rbp
+        .cfi_def_cfa_register %rbp
+        movq    %rdi, %rax
+        movq    %rsi, %rdi
+        callq   *%rax
+        popq    %rbp
+        .cfi_def_cfa %rsp, 8
+        ret
+        .cfi_endproc
+        .size   weft_guarded_call, .-weft_guarded_call
+
         .section .note.GNU-stack, "", @progbits

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cerrno>
+#include <cstdint>
 #include <cxxabi.h>
 
 namespace weft::rt {
@@ -16,6 +17,9 @@ namespace weft::rt {
 struct eh_state {
   void* caught = nullptr;
   unsigned int uncaught = 0;
+  // The ABI's struct ends before this word. It belongs to the goroutine and never travels: since
+  // when it waits, in seconds of sched.seconds.
+  std::uint32_t since = 0;
 };
 
 // One thread's own copies. The addresses belong to the thread that called bind().
@@ -28,13 +32,16 @@ struct thread_state {
     err = &errno;
   }
   void set(const eh_state& in, int in_err) const noexcept {
-    *eh = in;
+    eh->caught = in.caught;
+    eh->uncaught = in.uncaught;
     *err = in_err;
   }
   // Takes the thread's values into the outgoing owner and gives it the incoming one's.
   void exchange(eh_state& out, int& out_err, const eh_state& in, int in_err) const noexcept {
-    out = *eh;
-    *eh = in;
+    out.caught = eh->caught;
+    out.uncaught = eh->uncaught;
+    eh->caught = in.caught;
+    eh->uncaught = in.uncaught;
     out_err = *err;
     *err = in_err;
   }

@@ -42,6 +42,7 @@ struct alignas(64) G {
   atomic<std::uint16_t> status{static_cast<std::uint16_t>(g_status::idle)};
   wait_reason reason = wait_reason::none;
   exit_state exiting : 4 = exit_state::none;
+  bool kept : 1 = false;   // waits for a P in place, on the thread that it runs on (sched.kept)
   bool bound : 1 = false;  // only one M may run it: it is locked to that thread (M6)
   int saved_errno = 0;
   atomic<M*> m{nullptr};  // set while running (G2)

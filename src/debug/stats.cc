@@ -55,6 +55,8 @@ stats runtime_stats() {
   s.spinning = c.spinning;
   s.idle_procs = c.idle_ps;
   s.procs = nprocs();
+  s.stops = sched.stops.load(memory_order_relaxed);
+  s.stopped_ns = sched.stopped_ns.load(memory_order_relaxed);
   s.global_queue = sched.runq.size_hint();
   const stack_stats st = get_stack_stats();
   s.stacks = st.slots;

@@ -19,6 +19,7 @@
 
 #include "net/socket.h"
 #include "os/thread.h"
+#include "sched/waiter.h"
 #include "weft/chan.hpp"
 #include "weft/select.hpp"
 
@@ -75,6 +76,7 @@ class pool {
  public:
   void put(question q) {
     const std::lock_guard hold(lock_);
+    rt::errands.fetch_add(1, rt::memory_order_seq_cst);  // until the answer is there
     queue_.push_back(std::move(q));
     if (idle_ >= queue_.size() || threads_ >= max_threads) {
       work_.notify_one();
@@ -89,6 +91,7 @@ class pool {
     if (threads_ != 0) return;
     queue_.back().to.try_send(answer{{}, system_code(-err)});
     queue_.pop_back();
+    rt::errands.fetch_sub(1, rt::memory_order_seq_cst);
   }
 
  private:
@@ -106,6 +109,7 @@ class pool {
       queue_.pop_front();
       hold.unlock();
       q.to.try_send(ask(q));
+      rt::errands.fetch_sub(1, rt::memory_order_seq_cst);
       hold.lock();
     }
     --threads_;

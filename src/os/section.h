@@ -96,12 +96,12 @@ void attend() noexcept;
 }
 
 // A stretch of code inside the runtime.
-class section {
+class in_runtime {
  public:
-  section() noexcept { enter_rt(); }
-  section(const section&) = delete;
-  section& operator=(const section&) = delete;
-  ~section() { leave_rt(); }
+  in_runtime() noexcept { enter_rt(); }
+  in_runtime(const in_runtime&) = delete;
+  in_runtime& operator=(const in_runtime&) = delete;
+  ~in_runtime() { leave_rt(); }
 };
 
 static_assert(offsetof(thread_words, in_rt) == 8 && offsetof(thread_words, attention) == 12,

@@ -17,6 +17,8 @@
 namespace weft::rt {
 namespace {
 
+constinit atomic<std::uint32_t> started{0};
+
 struct start_args {
   void (*fn)(void*);
   void* arg;
@@ -33,12 +35,14 @@ void* trampoline(void* p) {
   ::prctl(PR_SET_TIMERSLACK, 1UL, 0, 0,
           0);  // deadlines to the microsecond; the default is 50 µs late
   const bool with_stack = a->signal_stack;
+  started.fetch_add(1, memory_order_relaxed);
   a->taken.wake();
   signal_stack signals;
   if (with_stack) signals.install();
   fn(arg);
   signals.restore();
   signals.release();
+  started.fetch_sub(1, memory_order_relaxed);
   return nullptr;
 }
 
@@ -74,6 +78,8 @@ int start_service_thread(void (*fn)(void*), void* arg, const char* name) noexcep
 clockid_t thread_cpu_clock(pid_t tid) noexcept {
   return static_cast<clockid_t>((~static_cast<unsigned>(tid) << 3) | 6U);
 }
+
+std::uint32_t started_threads() noexcept { return started.load(memory_order_relaxed); }
 
 std::int64_t thread_cpu_ns(pid_t tid) noexcept {
   timespec ts{};

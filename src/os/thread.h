@@ -14,6 +14,8 @@ namespace weft::rt {
 int start_thread(void (*fn)(void*), void* arg, const char* name) noexcept;
 // The same, with a signal stack while fn runs (os/signal_stack.h); an M brings its own.
 int start_service_thread(void (*fn)(void*), void* arg, const char* name) noexcept;
+// How many of them there are.
+std::uint32_t started_threads() noexcept;
 pid_t thread_id() noexcept;
 clockid_t thread_cpu_clock(pid_t tid) noexcept;
 // CPU time that a thread of this process has used, in nanoseconds; 0 if it is gone.

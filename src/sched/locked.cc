@@ -21,30 +21,36 @@ namespace weft::rt {
 
 void sleep_for_good() noexcept {
   note nobody;
+  sched.ms_gone.fetch_add(1, memory_order_relaxed);
   for (;;) nobody.sleep();
 }
 
 bool wait_locked(M* m) noexcept {
   sched.lock.lock();
   m->waits_locked = true;
+  ++sched.locked_asleep;
+  ++sched.rests;
   sched.lock.unlock();
   if (m->p != nullptr) hand_off(release_p(m));
+  check_dead();
   m->park.sleep();
   m->park.clear();
   P* p = m->nextp;
   m->nextp = nullptr;
-  if (p == nullptr) return false;
   sched.lock.lock();
   m->waits_locked = false;
+  --sched.locked_asleep;
   sched.lock.unlock();
+  if (p == nullptr) return false;
   acquire_p(m, p);
   return true;
 }
 
-void queue_kept(M* m, G* g, place where) noexcept {
+void queue_kept(M* m, G* g, queue_end where) noexcept {
   g->m.store(nullptr, memory_order_relaxed);
+  g->kept = true;
   g->move_status(g_status::running, g_status::runnable);
-  if (where == place::front) {
+  if (where == queue_end::front) {
     sched.kept.push_front(m);
   } else {
     sched.kept.push_back(m);
@@ -58,6 +64,7 @@ bool sleep_kept(M* m, G* g) noexcept {
   m->nextp = nullptr;
   if (p == nullptr) return false;
   acquire_p(m, p);
+  g->kept = false;
   g->move_status(g_status::runnable, g_status::running);
   g->m.store(m, memory_order_relaxed);
   return true;
@@ -78,7 +85,7 @@ bool wait_for_p(M* m, G* g) noexcept {
     acquire_p(m, p);
     return true;
   }
-  queue_kept(m, g, place::back);
+  queue_kept(m, g, queue_end::back);
   sched.lock.unlock();
   fence_and_wake();
   return sleep_kept(m, g);
@@ -95,7 +102,7 @@ void lock_os_thread() {
   G* g = m != nullptr ? m->curg : nullptr;
   if (g == nullptr) return;  // a plain thread is its own
   if (g->locks++ != 0) return;
-  const section in;
+  const in_runtime in;
   g->locked_m = m;
   m->locked_g = g;
   g->bound = true;
@@ -105,7 +112,7 @@ void unlock_os_thread() {
   M* m = current_m();
   G* g = m != nullptr ? m->curg : nullptr;
   if (g == nullptr || g->locks == 0 || --g->locks != 0) return;
-  const section in;
+  const in_runtime in;
   g->bound = false;
   m->locked_g = nullptr;
   g->locked_m = nullptr;

@@ -89,6 +89,7 @@ void park(park_commit commit, void* arg, wait_reason why) {
                     ranks_held() <= 1);  // keeps G5: at most the lock that commit releases
   g->reason = why;
   g->waiting_on = arg != nullptr ? arg : g;
+  g->eh.since = sched.seconds.load(memory_order_relaxed);
   if (P* p = hold_p(m)) bump(p->count.parks);  // without one: it has been lost since maybe_preempt
   g->move_status(g_status::running, g_status::waiting);
   leave(m, g, commit, g, arg);
@@ -140,7 +141,7 @@ void ready(G* g) noexcept {
 }
 
 void ready(G** gs, std::uint32_t n) noexcept {
-  const section in;
+  const in_runtime in;
   M* m = current_m();
   P* p = m != nullptr ? hold_p(m) : nullptr;
   if (p == nullptr) {

@@ -98,7 +98,7 @@ void stop_with_world(M* m, G* g, P* p, const void* sp, std::uintptr_t pc) noexce
   }
   const bool over = sched.ending.load(memory_order_relaxed);
   release_p(m);
-  if (!over) queue_kept(m, g, place::back);
+  if (!over) queue_kept(m, g, queue_end::back);
   p->status.store(p_status::stopped, memory_order_relaxed);
   if (--sched.stop_wait == 0) sched.stop_note.wake();
   sched.lock.unlock();
@@ -116,7 +116,7 @@ void stop_for_others(M* m, G* g, P* p, const void* sp, std::uintptr_t pc) noexce
   p->preempt.store(0, memory_order_relaxed);
   bump(p->count.preemptions);
   release_p(m);
-  queue_kept(m, g, place::back);
+  queue_kept(m, g, queue_end::back);
   sched.lock.unlock();
   give_p(next, p);
   if (!sleep_kept(m, g)) stop_for_good(m, sp, pc);
@@ -209,7 +209,9 @@ void on_signal(int sig, siginfo_t* info, void* ctx) noexcept {
     t->attention.store(1, memory_order_relaxed);
   } else {
     const interrupted at = where(u);
+    m->stopped_at = u;
     preempt_here(m, reinterpret_cast<const void*>(at.sp), at.pc);
+    m->stopped_at = nullptr;
   }
   errno = saved;
 }

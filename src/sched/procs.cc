@@ -195,10 +195,16 @@ stopped_world::stopped_world() {
   stopped_ = sched.active.load(memory_order_acquire);
   if (!stopped_) return;
   wait_stopped(own_p());
+  since_ = nanotime();
 }
 
 stopped_world::~stopped_world() {
-  if (stopped_) start_ps(own_p());
+  if (stopped_) {
+    sched.stopped_ns.fetch_add(static_cast<std::uint64_t>(nanotime() - since_),
+                               memory_order_relaxed);
+    sched.stops.fetch_add(1, memory_order_relaxed);
+    start_ps(own_p());
+  }
   leave_rt();
   world_sem.unlock();
 }

@@ -22,6 +22,7 @@ class stopped_world {
 
  private:
   bool stopped_;
+  std::int64_t since_ = 0;
 };
 
 int get_procs() noexcept;

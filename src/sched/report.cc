@@ -85,7 +85,7 @@ void print_type(printer& out, const char* mangled) noexcept {
 
 }  // namespace
 
-void report_uncaught(G* g) noexcept {
+void report_uncaught(G*) noexcept {
   begin_fatal();
   {
     printer out(2);
@@ -104,9 +104,19 @@ void report_uncaught(G* g) noexcept {
       }
       out << ')';
     }
-    out << "\n\ngoroutine " << g->goid << " [running]:\n";
+    out << '\n';
   }
   end_fatal();
 }
 
 }  // namespace weft::rt
+
+// The search for a handler has come to the bottom of a goroutine: nobody has one. The trace is
+// taken now, before the unwind; the report comes when the clean-ups have run (run_closure).
+extern "C" __attribute__((visibility("hidden"))) _Unwind_Reason_Code weft_uncaught(
+    int, _Unwind_Action actions, _Unwind_Exception_Class, _Unwind_Exception*, _Unwind_Context*) {
+  if ((actions & _UA_SEARCH_PHASE) != 0) {
+    if (const weft::rt::G* g = weft::rt::current_g()) weft::rt::keep_trace(g);
+  }
+  return _URC_CONTINUE_UNWIND;
+}

@@ -81,17 +81,25 @@ void start_world(const config& c, M* m) {
   sched.quantum_ns.store(c.quantum.count(), memory_order_relaxed);
   sched.preempt.store(c.preempt, memory_order_relaxed);
   sched.shuffle = c.shuffle != 0;
+  sched.trace_ns.store(std::int64_t{c.schedtrace} * 1'000'000, memory_order_relaxed);
+  sched.trace_detail.store(c.scheddetail, memory_order_relaxed);
   sched.max_threads.store(
       static_cast<std::uint32_t>(c.max_threads < UINT32_MAX ? c.max_threads : UINT32_MAX),
       memory_order_relaxed);
   resize(static_cast<std::uint32_t>(n) < max_procs ? static_cast<std::uint32_t>(n) : max_procs);
   // The Ps' caches of stacks are empty between runs, so they hold one size only.
   sched.stack_slot.store(stack_slot_size(c.stack_size), memory_order_relaxed);
+  sched.stack_wanted = c.stack_size;
+  sched.main_stack_wanted = c.main_stack_size;
   sched.idle.reset();
   if (c.shuffle != 0) {
     for (std::uint32_t i = 0; i < nprocs(); ++i) p_at(i)->rng = random(c.shuffle + i);
   }
   pthread_sigmask(SIG_SETMASK, nullptr, &sched.mask);
+  sched.m0.store(sched_state::m0_runs, memory_order_relaxed);
+  sched.suspect.store(false, memory_order_relaxed);
+  // Before anybody parks; sysmon may not have had its first round by then.
+  sched.seconds.store(static_cast<std::uint32_t>(nanotime() / 1'000'000'000), memory_order_relaxed);
   bind_thread(m);
   acquire_p(m, p_at(0));
   sched.lock.lock();
@@ -117,7 +125,6 @@ void leave_threads() noexcept {
   while (M* m = sched.kept.pop_front()) give_p(m, nullptr);
   for (M* m = sched.allm.load(memory_order_acquire); m != nullptr; m = m->all_next) {
     if (!m->waits_locked) continue;
-    m->waits_locked = false;
     m->locked_g = nullptr;
     m->dying = true;
     give_p(m, nullptr);
@@ -165,6 +172,12 @@ void clear_world() noexcept {
   }
 }
 
+// main has left m0. If it has ended already, m0 does not rest.
+void rest_m0() noexcept {
+  std::uint32_t was = sched_state::m0_runs;
+  sched.m0.compare_exchange_strong(was, sched_state::m0_rests, memory_order_seq_cst);
+}
+
 M* m0() noexcept {
   static M* m = new_m();  // kept; one run at a time
   m->is_m0 = true;
@@ -175,7 +188,9 @@ M* m0() noexcept {
 
 void main_is_gone() noexcept {
   main_call* c = current_main;
-  if (c->returned) c->gone.wake();
+  if (!c->returned) return;
+  sched.m0.store(sched_state::m0_ends, memory_order_seq_cst);  // before it wakes (deadlock.cc)
+  c->gone.wake();
 }
 
 }  // namespace weft::rt
@@ -199,6 +214,7 @@ int run_main(const config& c, int (*fn)(void*), void* arg) {
     throw std::logic_error("weft::run called beside another run");
   }
   start_service_threads();
+  install_reports();
   current_main = &call;
   M* m = m0();
   start_world(c, m);
@@ -208,7 +224,9 @@ int run_main(const config& c, int (*fn)(void*), void* arg) {
   m->p->preempt.store(1, memory_order_relaxed);
   run_on(m, g);  // until main leaves this thread
   while (m->locked_g != nullptr && wait_locked(m)) run_on(m, g);
+  rest_m0();
   if (m->p != nullptr) hand_off(release_p(m));
+  check_dead();
   call.gone.sleep();
 
   world_sem.lock(wait_reason::world);
@@ -259,9 +277,14 @@ void parse_debug(config& c, std::string_view text) {
     const std::size_t eq = item.find('=');
     if (item.substr(0, eq) == "shuffle" && eq != std::string::npos) {
       c.shuffle = parse("WEFT_DEBUG: shuffle", item.c_str() + eq + 1, false);
+    } else if (item.substr(0, eq) == "schedtrace" && eq != std::string::npos) {
+      const std::size_t ms = parse("WEFT_DEBUG: schedtrace", item.c_str() + eq + 1, false);
+      c.schedtrace = static_cast<std::uint32_t>(std::min<std::size_t>(ms, UINT32_MAX));
+    } else if (item.substr(0, eq) == "scheddetail" && eq != std::string::npos) {
+      c.scheddetail = parse("WEFT_DEBUG: scheddetail", item.c_str() + eq + 1, false) != 0;
     } else if (!item.empty()) {
       throw std::invalid_argument("WEFT_DEBUG: unknown setting '" + item +
-                                  "'; there is: shuffle=SEED");
+                                  "'; there are: shuffle=SEED, schedtrace=MS, scheddetail=1");
     }
   }
 }

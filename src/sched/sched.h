@@ -16,6 +16,7 @@
 //   sysmon.cc     the monitor thread
 //   run.cc        run(): start and end
 //   report.cc     uncaught exceptions
+//   deadlock.cc   nobody can ever run again
 #pragma once
 
 #include <csignal>
@@ -43,7 +44,9 @@ struct sched_state {
   kept_queue kept;
   M* idle_m_list = nullptr;
   std::uint32_t nmidle = 0;
-  std::uint64_t overflows = 0, overflowed = 0;           // R6: full rings, and what they sent here
+  std::uint32_t locked_asleep = 0;              // Ms that wait for their locked goroutine
+  std::uint32_t rests = 0;                      // how often an M has gone idle (deadlock.cc)
+  std::uint64_t overflows = 0, overflowed = 0;  // R6: full rings, and what they sent here
   atomic<std::uint64_t> idle_mask[max_procs / 64] = {};  // P6: bit i = P i is on the idle list
 
   // -- lock-free.
@@ -69,21 +72,32 @@ struct sched_state {
   atomic<std::int64_t> watch_until{never};  // deadline of the idle M that watches (worker.cc)
 
   // -- stop the world.
-  atomic<bool> stopping{true};  // no run, no world: the world starts stopped
-  std::uint32_t stop_wait = 0;  // Ps still to stop; under lock
+  atomic<bool> stopping{true};                    // no run, no world: the world starts stopped
+  std::uint32_t stop_wait = 0;                    // Ps still to stop; under lock
+  atomic<std::uint64_t> stops{0}, stopped_ns{0};  // how often, and how long in all
   note stop_note;
+
+  // -- deadlock detection.
+  enum : std::uint32_t { m0_runs, m0_rests, m0_ends };
+  atomic<std::uint32_t> m0{m0_runs};  // rests: only waits for the end of the run
+  atomic<std::uint32_t> ms_gone{0};   // Ms that sleep for good: their run is over
+  atomic<bool> suspect{false};        // threads that are not ours have been seen: sysmon looks
 
   // -- sysmon.
   atomic<bool> sysmon_waits{false};
   atomic<bool> sysmon_naps{false};  // for long, because nobody waits for a P
   note sysmon_note;
+  atomic<std::int64_t> trace_ns{0};  // not 0: print_sched so often
+  atomic<bool> trace_detail{false};
 
   // -- the run.
   atomic<std::uint32_t> run_id{0};             // of the current run, or of the next one
   atomic<bool> active{false};                  // a run is on
   atomic<bool> ending{false};                  // and about to be over: who is stopped now stays so
   atomic<std::size_t> stack_slot{256 * 1024};  // slot size of the current run's goroutines
+  std::size_t stack_wanted = 0, main_stack_wanted = 0;  // as configured, for reports
   atomic<std::int64_t> quantum_ns{10'000'000};
+  atomic<std::uint32_t> seconds{0};  // the clock, coarse: kept by sysmon while anybody runs
   atomic<bool> preempt{true};
   sigset_t
       mask{};  // of the thread that called run, and so of every M: children inherit it (SYS-05)
@@ -169,8 +183,8 @@ bool wait_locked(M* m) noexcept;  // on g0: until m's locked goroutine may run; 
 // On the goroutine's own stack or the thread's signal stack, inside the runtime, without a P:
 // returns with one, on the same thread.
 bool wait_for_p(M* m, G* g) noexcept;  // false: never, the run is over
-enum class place { front, back };
-void queue_kept(M* m, G* g, place where) noexcept;  // under lock: g is runnable, in place
+enum class queue_end { front, back };
+void queue_kept(M* m, G* g, queue_end where) noexcept;  // under lock: g is runnable, in place
 bool sleep_kept(M* m, G* g) noexcept;  // after queue_kept, without the lock; false: the run is over
 [[noreturn]] void sleep_for_good() noexcept;
 // The goroutine that runs here, without a P, belongs to a run that is over: it must go no further.
@@ -213,6 +227,15 @@ void know_libraries() noexcept;  // where a thread must not be stopped for good
 // -- sysmon.cc
 [[noreturn]] void sysmon_main() noexcept;
 void wake_sysmon() noexcept;  // a P is about to run after all were idle
+
+// -- deadlock.cc
+void check_dead() noexcept;  // nobody runs any more, as far as the caller knows; takes the lock
+
+// -- debug/schedtrace.cc
+void print_sched(std::int64_t now, bool detail) noexcept;
+// -- debug/report.cc: traces in fatal reports, stack overflow, SIGQUIT. Once a process.
+void install_reports() noexcept;
+void keep_trace(const G* g) noexcept;  // of here: g fails, once its clean-ups have run
 
 // -- spawn.cc
 [[noreturn]] void goroutine_exit(G* g) noexcept;

@@ -238,7 +238,7 @@ void take_over(M* m, G* g, G* next) noexcept {
 
 WEFT_CATCHES_FORCED_UNWIND void run_closure(G* g) {
   try {
-    g->run(g->closure);
+    weft_guarded_call(g->run, g->closure);
   } catch (const abi::__forced_unwind&) {
     goroutine_exit(g);
   } catch (...) {
@@ -404,7 +404,7 @@ namespace weft::detail {
 using namespace rt;
 
 spawn_ticket spawn_begin(std::size_t size, std::size_t align) {
-  const section in;
+  const in_runtime in;
   return lend(take_g(own_p()), size, align, __builtin_return_address(0));
 }
 
@@ -412,7 +412,7 @@ spawn_ticket spawn_begin(std::size_t size, std::size_t align, std::size_t stack_
                          std::string_view name) {
   const std::size_t slot = stack_size == 0 ? default_slot() : stack_slot_size(stack_size);
   if (slot == 0) throw std::bad_alloc();
-  const section in;
+  const in_runtime in;
   G* g = take_g(own_p());
   if (slot != default_slot()) g->stk = stack_alloc(slot);
   const std::size_t n = std::min(name.size(), sizeof g->name - 1);
@@ -423,7 +423,7 @@ spawn_ticket spawn_begin(std::size_t size, std::size_t align, std::size_t stack_
 }
 
 void spawn_commit(spawn_ticket t, void (*run)(void*)) noexcept {
-  const section in;
+  const in_runtime in;
   G* g = static_cast<G*>(t.goroutine);
   P* p = own_p();
   prepare(g, p, run, t.storage);
@@ -444,7 +444,7 @@ void spawn_commit(spawn_ticket t, void (*run)(void*)) noexcept {
 }
 
 void spawn_cancel(spawn_ticket t) noexcept {
-  const section in;
+  const in_runtime in;
   G* g = static_cast<G*>(t.goroutine);
   g->named = false;
   put_back(own_p(), g);
@@ -452,13 +452,13 @@ void spawn_cancel(spawn_ticket t) noexcept {
 
 void* block_alloc() {
   static_assert(sizeof(small_block) == block_size);
-  const section in;
+  const in_runtime in;
   P* p = own_p();
   return take(p != nullptr ? &p->blocks : nullptr, sched.free_blocks, sched.blocks);
 }
 
 void block_free(void* b) noexcept {
-  const section in;
+  const in_runtime in;
   P* p = own_p();
   put(p != nullptr ? &p->blocks : nullptr, sched.free_blocks, static_cast<small_block*>(b));
 }

@@ -253,6 +253,8 @@ void nap(std::int64_t wish, std::int64_t now) noexcept {
 }
 
 bool all_idle() noexcept {
+  if (sched.trace_ns.load(memory_order_relaxed) != 0 && sched.active.load(memory_order_relaxed))
+    return false;  // whoever wants a line a second wants it of an idle program too
   return sched.stopping.load(memory_order_seq_cst) || sched.idle.load().idle_ps == nprocs();
 }
 
@@ -267,18 +269,33 @@ void deep_sleep() noexcept {
     sched.sysmon_waits.store(true, memory_order_seq_cst);
   }
   sched.lock.unlock();
-  if (idle) sched.sysmon_note.sleep();
+  if (!idle) return;
+  // Threads that are not ours may still wake somebody; or end, of which nobody tells us.
+  std::int64_t wait = 10 * min_sleep * rounds_until_slower;
+  while (sched.suspect.load(memory_order_relaxed)) {
+    if (sched.sysmon_note.sleep_until(nanotime() + wait)) return;
+    if (wait < 60 * second) wait *= 2;
+    check_dead();
+  }
+  sched.sysmon_note.sleep();
+}
+
+void keep_clock(std::int64_t now) noexcept {
+  const auto s = static_cast<std::uint32_t>(now / second);
+  if (sched.seconds.load(memory_order_relaxed) != s) sched.seconds.store(s, memory_order_relaxed);
 }
 
 }  // namespace
 
 void wake_sysmon() noexcept {
   const bool naps = sched.sysmon_naps.exchange(false, memory_order_seq_cst);
-  if (sched.sysmon_waits.exchange(false, memory_order_seq_cst) || naps) sched.sysmon_note.wake();
+  const bool slept = sched.sysmon_waits.exchange(false, memory_order_seq_cst);
+  if (slept) keep_clock(nanotime());  // it stood still meanwhile
+  if (slept || naps) sched.sysmon_note.wake();
 }
 
 void sysmon_main() noexcept {
-  std::int64_t sleep = min_sleep, last_limit = 0;
+  std::int64_t sleep = min_sleep, last_limit = 0, last_trace = 0;
   int quiet = 0;
   for (;;) {
     nap(sleep, nanotime());
@@ -288,11 +305,17 @@ void sysmon_main() noexcept {
       quiet = 0;
     }
     const std::int64_t now = nanotime();
+    keep_clock(now);
     if (now - last_limit >= second) {
       last_limit = now;
       follow_cpu_limit();
       trim_free_stacks();
       let_idle_go(now);
+    }
+    const std::int64_t every = sched.trace_ns.load(memory_order_relaxed);
+    if (every != 0 && now - last_trace >= every && sched.active.load(memory_order_acquire)) {
+      last_trace = now;
+      print_sched(now, sched.trace_detail.load(memory_order_relaxed));
     }
     const bool kicked = kick_for_timers(now);
     // No reason to come more often: under load it finds something each time.

@@ -16,7 +16,7 @@
 
 #include "os/thread.h"
 #include "sched/netpoll.h"
-#include "sched/park.h"
+#include "sched/waiter.h"
 
 namespace weft::rt {
 
@@ -41,7 +41,7 @@ void tell_poller(std::int64_t when) noexcept {
 }  // namespace
 
 void arm(timer* t, std::int64_t when) noexcept {
-  const section in;
+  const in_runtime in;
   P* p = own_p();
   timer_home& h = (p != nullptr ? p : p_at(0))->timers;
   t->when = when;
@@ -93,7 +93,7 @@ struct sleeper : timer {
 void sleep_until(std::int64_t deadline, wait_reason why) {
   M* m = current_m();
   if (m == nullptr || m->curg == nullptr) {
-    note never_woken;
+    thread_note never_woken;
     while (never_woken.sleep_until(deadline == never ? -1 : deadline)) {
     }
     return;
@@ -147,6 +147,7 @@ bool fire_due(timer_home& h, std::int64_t now) noexcept {
 constinit timer_home service;
 constinit note service_note;
 constinit atomic<bool> service_on{false};
+constinit atomic<bool> service_fires{false};  // between the heap and whom the timer is for
 
 void service_main(void*) noexcept {
   for (;;) {
@@ -155,7 +156,10 @@ void service_main(void*) noexcept {
                                                                          // from now on is kept
     const std::int64_t now = nanotime();
     if (t <= now) {
+      service_fires.store(true, memory_order_seq_cst);
       fire_due(service, now);
+      service_fires.store(false, memory_order_seq_cst);
+      if (sched.idle.load().idle_ps == nprocs()) check_dead();  // it may have woken nobody
     } else {
       service_note.sleep_until(t == never ? -1 : t);
     }
@@ -191,7 +195,7 @@ void to_service(timer_home& from) noexcept {
 }  // namespace
 
 void arm(durable_timer* t, std::int64_t when, std::uint64_t seq) noexcept {
-  const section in;
+  const in_runtime in;
   P* p = own_p();
   const bool own = p != nullptr;
   timer_home& h = own ? p->timers : service;
@@ -226,6 +230,11 @@ std::int64_t earliest_timer() noexcept {
     if (t < least) least = t;
   }
   return least;
+}
+
+bool timers_pending() noexcept {
+  return earliest_timer() != never || service.earliest.load(memory_order_seq_cst) != never ||
+         service_fires.load(memory_order_seq_cst);
 }
 
 void move_timers(P* from, P* to) noexcept {

@@ -42,6 +42,7 @@ bool run_timers(
     P* p,
     std::int64_t now) noexcept;  // fires what is due on p, from any M with a P; true: something was
 std::int64_t earliest_timer() noexcept;     // over all Ps
+bool timers_pending() noexcept;             // any at all, the service's too
 void move_timers(P* from, P* to) noexcept;  // world stopped
 void drop_timers(P* p) noexcept;            // the run is over
 

@@ -12,10 +12,39 @@
 
 namespace weft::rt {
 
+// How many plain threads sleep in a weft call without a deadline (low half), and a number that
+// changes with each that does or no longer does (high half). For the deadlock detector.
+extern constinit atomic<std::uint64_t> blocked_threads;
+// What threads of ours are doing for somebody who waits (a lookup of a name): they will wake him.
+extern constinit atomic<std::uint32_t> errands;
+
+// A note on which a plain thread sleeps. The *waker* takes it off the count before it wakes it:
+// otherwise the last running thread could wake another, end, and for a moment nobody would seem
+// able to run.
+class thread_note {
+ public:
+  void clear() noexcept {
+    counted_.store(0, memory_order_relaxed);
+    note_.clear();
+  }
+  void sleep() noexcept { sleep_until(-1); }
+  bool sleep_until(std::int64_t deadline) noexcept;  // deadlock.cc
+  void wake() noexcept {
+    if (counted_.exchange(2, memory_order_relaxed) == 1)
+      blocked_threads.fetch_add(change - 1, memory_order_seq_cst);
+    note_.wake();
+  }
+
+ private:
+  static constexpr std::uint64_t change = 1ULL << 32;
+  atomic<std::uint32_t> counted_{0};  // 1: by the sleeper; 2: no more, the waker has come
+  note note_;
+};
+
 struct waiter {
   G* g = current_g();
   waiter* next = nullptr;
-  note asleep;
+  thread_note asleep;
 
   // commit(g, arg) publishes this waiter (or calls w->refuse()); g is null on a plain thread.
   void wait(park_commit commit, void* arg, wait_reason why) {

@@ -14,6 +14,9 @@
 #include <utility>
 
 #define WEFT_API __attribute__((visibility("default")))
+// Functions through which a goroutine is started are part of their caller, so that the return
+// address seen by spawn_begin is the line that says `go`.
+#define WEFT_STARTS [[gnu::always_inline]] inline
 
 namespace weft::detail {
 
@@ -100,7 +103,7 @@ void run_boxed(void* p) {
 }
 
 template <class C, class Begin, class... A>
-void spawn_with(Begin begin, A&&... a) {
+WEFT_STARTS void spawn_with(Begin begin, A&&... a) {
   if constexpr (sizeof(C) <= largest_on_stack) {
     const spawn_ticket t = begin(sizeof(C), alignof(C));
     if constexpr (std::is_nothrow_constructible_v<C, A...>) {
@@ -127,9 +130,11 @@ void spawn_with(Begin begin, A&&... a) {
 }
 
 template <class C, class... A>
-void spawn(A&&... a) {
-  spawn_with<C>([](std::size_t size, std::size_t align) { return spawn_begin(size, align); },
-                std::forward<A>(a)...);
+WEFT_STARTS void spawn(A&&... a) {
+  spawn_with<C>(
+      [](std::size_t size, std::size_t align)
+          __attribute__((always_inline)) { return spawn_begin(size, align); },
+      std::forward<A>(a)...);
 }
 
 }  // namespace weft::detail

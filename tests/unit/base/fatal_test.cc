@@ -31,7 +31,7 @@ TEST(Fatal, NamesTheErrorNumber) {
 
 TEST(Fatal, TheHookAddsToTheReport) {
   const auto end = in_child([] {
-    set_fatal_hook([]() noexcept { printer(2) << "and here is why\n"; });
+    set_fatal_hook([](bool) noexcept { printer(2) << "and here is why\n"; });
     fatal("x");
   });
   EXPECT_EQ(end.exit_status, 2);

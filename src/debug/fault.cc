@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// SIGSEGV and SIGBUS: overflow of a goroutine's stack, of a thread's own (g0), or somebody else's.
+//
+// A goroutine's overflow shows as a fault in the guard below its stack. The scheduler's own, on a
+// thread of the runtime, shows as a fault just below the stack pointer. Everything else is passed
+// on to whoever had the signal before us: to a handler with its own mask and flags, or by the
+// default action, with the faulting instruction run again so that the core shows it.
+//
+// An overflow of the signal stack itself cannot be reported: the kernel has nowhere to put another
+// frame and kills the process.
+//
+// Runs on the signal stack.
+#include <cerrno>
+#include <csignal>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/print.h"
+#include "debug/report.h"
+#include "os/memory.h"
+#include "os/thread.h"
+#include "sched/sched.h"
+
+namespace weft::rt {
+namespace {
+
+constinit struct sigaction before_segv {};
+constinit struct sigaction before_bus {};
+
+struct sigaction& before(int sig) noexcept {
+  return sig == SIGSEGV ? before_segv : before_bus;
+}
+
+void pass_on(int sig, siginfo_t* info, void* context) noexcept {
+  struct sigaction& old = before(sig);
+  const bool wants_info = (old.sa_flags & SA_SIGINFO) != 0;
+  if (!wants_info && (old.sa_handler == SIG_DFL || old.sa_handler == SIG_IGN)) {
+    // A fault comes again by itself when we return; what somebody has sent must be sent again.
+    struct sigaction dfl {};
+    dfl.sa_handler = info->si_code <= 0 && old.sa_handler == SIG_IGN ? SIG_IGN : SIG_DFL;
+    if (dfl.sa_handler == SIG_IGN) return;
+    ::sigaction(sig, &dfl, nullptr);
+    if (info->si_code <= 0) ::syscall(SYS_tgkill, ::getpid(), thread_id(), sig);
+    return;
+  }
+  const struct sigaction use = old;
+  if ((use.sa_flags & static_cast<int>(SA_RESETHAND)) != 0) {
+    old = {};
+    old.sa_handler = SIG_DFL;
+  }
+  sigset_t was;
+  pthread_sigmask(SIG_BLOCK, &use.sa_mask, &was);
+  if ((use.sa_flags & SA_NODEFER) != 0) {
+    sigset_t self;
+    sigemptyset(&self);
+    sigaddset(&self, sig);
+    pthread_sigmask(SIG_UNBLOCK, &self, nullptr);
+  }
+  if (wants_info) {
+    use.sa_sigaction(sig, info, context);
+  } else {
+    use.sa_handler(sig);
+  }
+  pthread_sigmask(SIG_SETMASK, &was, nullptr);
+}
+
+std::size_t limit_of(const G& g) noexcept {
+  if (g.is_main) return sched.main_stack_wanted;
+  return g.stk.hi - g.stk.base == default_slot() ? sched.stack_wanted : g.stk.hi - g.stk.lo;
+}
+
+[[noreturn]] void goroutine_overflow(const G& g, const registers& at) noexcept {
+  begin_fatal();
+  {
+    printer out(2);
+    out << "runtime: goroutine stack exceeds " << limit_of(g) << "-byte limit\nruntime: sp=";
+    out.hex(at.sp()) << " stack=[";
+    out.hex(g.stk.lo) << ", ";
+    out.hex(g.stk.hi) << "]\nfatal error: stack overflow\n";
+  }
+  set_fault(at, &g);
+  end_fatal();
+}
+
+[[noreturn]] void system_overflow(const registers& at) noexcept {
+  begin_fatal();
+  printer(2) << "fatal error: morestack on g0\n";
+  set_fault(at, nullptr);
+  end_fatal();
+}
+
+// Both stacks end in memory that cannot be touched; what is touched is at most a large frame away.
+bool below_the_stack(std::uintptr_t addr, std::uintptr_t sp) noexcept {
+  constexpr std::uintptr_t frame = 64 * 1024, red_zone = 256;
+  return addr + frame >= sp && addr < sp + red_zone && !is_readable(addr);
+}
+
+void on_fault(int sig, siginfo_t* info, void* context) {
+  const int saved = errno;
+  if (on_dump_thread()) ::_exit(4);
+  if (info->si_code > 0) {  // by the kernel, not by somebody's kill
+    const registers at = registers_in_signal(context);
+    const auto addr = reinterpret_cast<std::uintptr_t>(info->si_addr);
+    const M* m = current_m();
+    const G* g = m != nullptr ? m->curg : nullptr;
+    if (g != nullptr && addr >= g->stk.base && addr < g->stk.lo) goroutine_overflow(*g, at);
+    const bool on_g0 =
+        m != nullptr && (g == nullptr || at.sp() < g->stk.base || at.sp() > g->stk.hi);
+    if (on_g0 && !m->signals.contains(at.sp()) && below_the_stack(addr, at.sp()))
+      system_overflow(at);
+  }
+  errno = saved;
+  pass_on(sig, info, context);
+}
+
+}  // namespace
+
+void install_fault_handlers() noexcept {
+  struct sigaction sa {};
+  sa.sa_sigaction = on_fault;
+  sa.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  sigemptyset(&sa.sa_mask);
+  sigaddset(&sa.sa_mask, SIGURG);  // preemption must not park a thread that is in here
+  sigaddset(&sa.sa_mask, SIGQUIT);
+  ::sigaction(SIGSEGV, &sa, &before_segv);
+  ::sigaction(SIGBUS, &sa, &before_bus);
+}
+
+}  // namespace weft::rt

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a dying process says beside its first line: the trace of the goroutine that fails, or of all
+// of them; and SIGQUIT.
+//
+// Reports are written by a thread of their own, started with the first run. The one that fails may
+// stand at the end of its stack, on a signal stack, or inside malloc: it leaves its registers and
+// sleeps for good. The dump thread has a large stack, holds no lock of anybody, and uses none: no
+// malloc, no stdio, no loader lock; symbols are read by our own means. If reporting itself fails it
+// says so by the exit status, 4.
+//
+// Before any run there is no such thread, and the failing one reports itself.
+#include "debug/report.h"
+
+#include <cerrno>
+#include <csignal>
+#include <unistd.h>
+
+#include "base/print.h"
+#include "debug/traces.h"
+#include "os/memory.h"
+#include "os/thread.h"
+#include "sched/procs.h"
+#include "sched/sched.h"
+
+namespace weft::rt {
+namespace {
+
+enum class request : std::uint32_t { none, fatal, quit };
+
+struct {
+  atomic<std::uint32_t> posted{0};
+  atomic<pid_t> thread{0};
+  // -- written before posted.
+  request what = request::none;
+  bool all = false;
+  bool exact = false;
+  const G* g = nullptr;  // who fails; null: nobody's goroutine
+  registers regs;
+} constinit report;
+
+// See keep_trace. The first one stays: whoever is second waits in begin_fatal.
+struct {
+  atomic<const G*> of{nullptr};
+  trace stack;
+} constinit kept;
+
+void put_fd(void* to, const char* text, std::size_t n) {
+  *static_cast<printer*>(to) << std::string_view(text, n);
+}
+
+// As still as it gets without waiting for anybody, or for a lock that the failing one may hold.
+void freeze() noexcept {
+  if (!sched.active.load(memory_order_acquire)) return;
+  sched.stopping.store(true, memory_order_seq_cst);
+  for (int round = 0; round < 20; ++round) {
+    set_preempt_all();
+    bool runs = false;
+    for (std::uint32_t i = 0; i < nprocs(); ++i) {
+      const P* p = p_at(i);
+      const M* m = p != nullptr ? p->m.load(memory_order_relaxed) : nullptr;
+      runs |= m != nullptr && (report.g == nullptr || m->curg != report.g);
+    }
+    if (!runs) return;
+    ::usleep(1000);
+  }
+}
+
+// A plain thread's stack has no bounds that could be had cheaply: as far as can be read.
+std::uintptr_t readable_end(std::uintptr_t sp) noexcept {
+  const std::size_t page = page_size();
+  std::uintptr_t end = sp & ~(page - 1);
+  for (int i = 0; i < 256 && is_readable(end); ++i) end += page;
+  return end;
+}
+
+void write_report() noexcept {
+  arena memory;
+  trace_collector collector(memory);
+  arena_list<g_record> others;
+  g_record own;
+  trace system;
+  if (report.all) freeze();
+  if (report.g != nullptr) {
+    own = collector.record(*report.g, &report.regs, report.exact);
+    if (kept.of.load(memory_order_acquire) == report.g) own.stack = kept.stack;
+  } else if (!report.all) {
+    system =
+        collector.walk(report.regs, report.regs.sp(), readable_end(report.regs.sp()), report.exact);
+  }
+  if (report.all) collector.all(others, report.g);
+  symbols names(memory, false);
+  printer out(2);
+  const text_sink sink{put_fd, &out};
+  if (report.g != nullptr) {
+    sink << "\n";
+    write(sink, own, names);
+  } else if (!report.all) {
+    sink << "\nruntime stack:\n";
+    write(sink, system, names);
+  }
+  others.for_each([&](const g_record& g) {
+    sink << "\n";
+    write(sink, g, names);
+  });
+}
+
+void dump_thread(void*) noexcept {
+  report.thread.store(thread_id(), memory_order_relaxed);
+  while (report.posted.load(memory_order_acquire) == 0) futex_wait(report.posted, 0);
+  if (report.what == request::quit) {
+    begin_fatal();
+    printer(2) << "SIGQUIT: quit\n";
+  }
+  write_report();
+  ::_exit(2);
+}
+
+[[noreturn]] void post() noexcept {
+  report.posted.store(1, memory_order_release);  // with dump_thread
+  futex_wake(report.posted, 1);
+  for (;;) ::pause();
+}
+
+// end_fatal's hook, on the stack of the one that fails.
+void on_fatal(bool all) noexcept {
+  report.what = request::fatal;
+  report.all = all;
+  if (report.regs.pc() == 0) {  // else the fault handler has been here
+    report.regs = registers_here();
+    report.g = current_g();
+  }
+  if (report.thread.load(memory_order_relaxed) == 0 || sched.forked) {
+    write_report();
+    return;
+  }
+  post();
+}
+
+void on_quit(int) {
+  const int saved = errno;
+  static constinit atomic<bool> once{false};
+  if (!once.exchange(true, memory_order_acq_rel)) {
+    report.what = request::quit;
+    report.all = true;
+    report.posted.store(1, memory_order_release);  // with dump_thread
+    futex_wake(report.posted, 1);
+  }
+  errno = saved;
+}
+
+}  // namespace
+
+void keep_trace(const G* g) noexcept {
+  static constinit atomic<bool> taken{false};
+  if (taken.exchange(true, memory_order_acq_rel)) return;
+  alignas(arena) static char room[sizeof(arena)];
+  auto* memory = ::new (room) arena;  // not destroyed: the process ends
+  const registers here = registers_here();
+  trace_collector collector(*memory);
+  kept.stack = collector.walk(here, here.sp(), g->stk.hi, false);
+  kept.of.store(g, memory_order_release);  // with write_report
+}
+
+void set_fault(const registers& at, const G* g) noexcept {
+  report.regs = at;
+  report.exact = true;
+  report.g = g;
+}
+
+bool on_dump_thread() noexcept { return report.thread.load(memory_order_relaxed) == thread_id(); }
+
+void install_reports() noexcept {
+  static constinit atomic<bool> done{false};
+  if (done.exchange(true, memory_order_acq_rel)) return;
+  if (const int err = start_service_thread(dump_thread, nullptr, "weft-dump"); err != 0)
+    fatal_errno("runtime: failed to create new OS thread", err);
+  set_fatal_hook(on_fatal);
+  install_fault_handlers();
+  // Only where nobody else has a say: a handler, or 'ignore', stays as it is.
+  struct sigaction now {};
+  if (::sigaction(SIGQUIT, nullptr, &now) == 0 && (now.sa_flags & SA_SIGINFO) == 0 &&
+      now.sa_handler == SIG_DFL) {
+    struct sigaction sa {};
+    sa.sa_handler = on_quit;
+    sa.sa_flags = SA_ONSTACK | SA_RESTART;
+    sigfillset(&sa.sa_mask);
+    ::sigaction(SIGQUIT, &sa, nullptr);
+  }
+}
+
+}  // namespace weft::rt

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// See traces.h. Collecting is what keeps the world stopped, so it only walks: a frame is a look
+// into the cache of rules and two or three loads. What it waits for is memory, the stacks of
+// goroutines that have slept for long; so the next ones' are fetched ahead.
+//
+// collect: in a stopped world, no allocation but from the arena. write: on any stack with 16 KiB
+// left.
+#include "debug/traces.h"
+
+#include "sched/sched.h"
+
+namespace weft::rt {
+namespace {
+
+// The registers of a goroutine that was stopped by a signal and waits in place; null: there are
+// none, it waits in a call.
+const void* where_stopped(const G& g) noexcept {
+  const void* at = nullptr;
+  sched.kept.for_each([&](const M* m) {
+    if (m->curg == &g) at = m->stopped_at;
+  });
+  return at;
+}
+
+// Where a goroutine's saved registers and innermost frames lie.
+WEFT_READS_STACKS void prefetch_stack(const G& g) noexcept {
+  const char* sp = static_cast<const char*>(g.sp);
+  if (sp == nullptr) return;
+  for (std::size_t i = 0; i < 8; ++i) __builtin_prefetch(sp + i * 64);
+}
+
+bool is_alive(g_status s) noexcept {
+  return s != g_status::idle && s != g_status::dead && s != g_status::deadextra;
+}
+
+// The frames below a goroutine's function are the same for all, and hidden anyway.
+bool is_bottom(std::uintptr_t pc) noexcept {
+  return pc - reinterpret_cast<std::uintptr_t>(&weft_guarded_call) < 32;
+}
+
+}  // namespace
+
+bool trace_collector::same_as_last(const std::uintptr_t* pcs, std::uint32_t n) const noexcept {
+  return last_.n == n && last_.elided == 0 && std::memcmp(last_.pcs, pcs, n * sizeof *pcs) == 0;
+}
+
+trace trace_collector::walk(const registers& from, std::uintptr_t lo, std::uintptr_t hi,
+                            bool exact) noexcept {
+  std::uintptr_t head[trace::inner], tail[trace::outer];
+  std::uint32_t n = 0;
+  stack_walk w(from, lo, hi, exact, cache_);
+  do {
+    if (n < trace::inner) {
+      head[n] = w.pc();
+    } else {
+      tail[(n - trace::inner) % trace::outer] = w.pc();
+    }
+    ++n;
+  } while (w.up() && !is_bottom(w.pc()));
+  if (n <= trace::inner && !exact && same_as_last(head, n)) return last_;
+  trace t;
+  t.exact = exact;
+  constexpr std::uint32_t most = trace::inner + trace::outer;
+  t.n = n < most ? n : most;
+  t.elided = n - t.n;
+  auto* pcs = memory_.array<std::uintptr_t>(t.n);
+  if (pcs == nullptr) return {};
+  for (std::uint32_t i = 0; i < t.n; ++i) {
+    pcs[i] = i < trace::inner ? head[i] : tail[(i - trace::inner + t.elided) % trace::outer];
+  }
+  t.pcs = pcs;
+  if (!exact) last_ = t;
+  return t;
+}
+
+WEFT_READS_STACKS g_record trace_collector::record(const G& g, const registers* here,
+                                                   bool exact) noexcept {
+  g_record r;
+  r.goid = g.goid;
+  r.parent = g.parent;
+  r.created_at = g.created_at;
+  r.status = here != nullptr ? g_status::running : g.state();
+  r.locked = g.locked_m != nullptr;
+  if (g.named) r.name = memory_.copy(g.name);
+  if (here != nullptr) {
+    r.stack = walk(*here, here->sp(), g.stk.hi, exact);
+    return r;
+  }
+  if (r.status == g_status::waiting || r.status == g_status::leaked) {
+    r.reason = g.reason;
+    if (now_s_ > g.eh.since) r.minutes = (now_s_ - g.eh.since) / 60;
+  } else if (r.status != g_status::runnable || g.kept) {
+    // In a system call, or computing on without a P: the thread goes its own way.
+    const void* at = g.kept ? where_stopped(g) : nullptr;
+    r.elsewhere = at == nullptr;
+    if (at != nullptr) {
+      const registers regs = registers_in_signal(at);
+      if (regs.sp() >= g.stk.lo && regs.sp() < g.stk.hi)
+        r.stack = walk(regs, regs.sp(), g.stk.hi, true);
+    }
+    return r;
+  }
+  const auto sp = reinterpret_cast<std::uintptr_t>(g.sp);
+  if (sp == 0 || !g.stk) return r;  // not begun: no stack yet
+  if (sp < g.stk.lo || sp > g.stk.hi - sizeof(switch_frame)) return r;
+  r.stack = walk(registers_saved(g.sp), sp, g.stk.hi, false);
+  return r;
+}
+
+WEFT_READS_STACKS std::size_t trace_collector::all(arena_list<g_record>& out, const G* except,
+                                                   std::size_t from, std::int64_t until) noexcept {
+  const std::size_t n = sched.gs.size();
+  const std::uint32_t run = sched.run_id.load(memory_order_relaxed);
+  constexpr std::size_t ahead = 8, look_at_clock = 128;
+  for (std::size_t i = from; i < n; ++i) {
+    if (i % look_at_clock == 0) {
+      const std::int64_t now = nanotime();
+      now_s_ = static_cast<std::uint32_t>(now / 1'000'000'000);
+      if (until >= 0 && now >= until && i > from) return i;
+    }
+    if (i + 2 * ahead < n) {
+      const G* later = sched.gs.at(i + 2 * ahead);
+      __builtin_prefetch(later);
+      __builtin_prefetch(&later->parent);
+      __builtin_prefetch(&later->stk);
+    }
+    if (i + ahead < n) prefetch_stack(*sched.gs.at(i + ahead));
+    const G& g = *sched.gs.at(i);
+    if (&g == except || !is_alive(g.state()) || g.run_id != run) continue;
+    out.push(memory_, record(g, nullptr, false));
+  }
+  return 0;
+}
+
+const text_sink& text_sink::operator<<(std::uint64_t v) const {
+  char tmp[20];
+  std::size_t n = sizeof tmp;
+  do {
+    tmp[--n] = static_cast<char>('0' + v % 10);
+    v /= 10;
+  } while (v != 0);
+  return *this << std::string_view(tmp + n, sizeof tmp - n);
+}
+
+void write(const text_sink& out, const trace& t, symbols& names) {
+  bool any = false;
+  for (std::uint32_t i = 0; i < t.n && !any; ++i)
+    any = !names.at(t.pcs[i], i == 0 && t.exact).lines.empty();
+  for (std::uint32_t i = 0; i < t.n; ++i) {
+    const place& p = names.at(t.pcs[i], i == 0 && t.exact);
+    out << (any ? p.lines : p.all_lines);
+    if (i + 1 == trace::inner && t.elided != 0)
+      out << "..." << std::uint64_t{t.elided} << " frames elided...\n";
+  }
+}
+
+void write(const text_sink& out, const g_record& g, symbols& names) {
+  out << "goroutine " << g.goid;
+  if (g.name != nullptr) out << " \"" << std::string_view(g.name) << "\"";
+  const bool waits = g.status == g_status::waiting || g.status == g_status::leaked;
+  const std::string_view why = waits ? to_string(g.reason) : std::string_view();
+  out << " [" << (why.empty() ? to_string(g.status) : why);
+  if (g.status == g_status::leaked) out << " (leaked)";
+  if (g.minutes != 0) out << ", " << std::uint64_t{g.minutes} << " minutes";
+  if (g.locked) out << ", locked to thread";
+  out << "]:\n";
+  if (g.elsewhere) {
+    out << "\tgoroutine running on other thread; stack unavailable\n";
+  } else {
+    write(out, g.stack, names);
+  }
+  if (g.created_at != nullptr) {
+    const place& p = names.at(reinterpret_cast<std::uintptr_t>(g.created_at), false);
+    out << "created by " << p.creator;
+    if (g.parent != 0) out << " in goroutine " << g.parent;
+    out << "\n" << p.created_at;
+  }
+}
+
+}  // namespace weft::rt

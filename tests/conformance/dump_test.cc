@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// debug::dump against Go's form: SPN-07, SPN-08, DED-09, and what each block says.
+#include <chrono>
+#include <gtest/gtest.h>
+#include <ostream>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include "sched/sched.h"
+#include "support/runtime.h"
+#include "weft/weft.hpp"
+
+namespace weft::test {
+namespace {
+
+std::string dumped() {
+  std::ostringstream out;
+  debug::dump(out);
+  return out.str();
+}
+
+std::size_t blocks(const std::string& text) {
+  std::size_t n = text.starts_with("goroutine ") ? 1 : 0;
+  for (std::size_t at = 0; (at = text.find("\n\ngoroutine ", at)) != std::string::npos; ++at) ++n;
+  return n;
+}
+
+bool matches(const std::string& text, const std::string& pattern) {
+  return std::regex_search(text, std::regex(pattern));
+}
+
+[[gnu::noinline]] void sleeper(chan<int> c) { (void)c.recv(); }
+
+bool all_wait(std::size_t n) {
+  return eventually([n] { return debug::runtime_stats().waiting == n; });
+}
+
+TEST(Conformance, SPN_07_as_many_blocks_as_goroutines) {
+  run_clean([] {
+    chan<int> c;
+    EXPECT_EQ(blocks(dumped()), 1U);
+    for (int i = 0; i < 50; ++i) go(sleeper, c);
+    bool equal = false;
+    for (int i = 0; i < 10 && !equal; ++i) equal = blocks(dumped()) == num_goroutines();
+    EXPECT_TRUE(equal);
+    c.close();
+  });
+}
+
+TEST(Conformance, SPN_08_no_helper_is_shown) {
+  run_clean([] {
+    timer t = after_func(1h, [] {});
+    const std::string text = dumped();
+    EXPECT_EQ(blocks(text), 1U) << text;
+    EXPECT_TRUE(text.starts_with("goroutine 1 [running]:\n")) << text;
+    t.stop();
+  });
+}
+
+TEST(Conformance, DED_09_a_block_says_who_where_and_since_when) {
+  run_clean([] {
+    chan<int> c;
+    go({.name = "sleepy"}, sleeper, c);
+    ASSERT_TRUE(all_wait(1));
+    const std::string text = dumped();
+    EXPECT_TRUE(matches(text,
+                        "\n\ngoroutine \\d+ \"sleepy\" \\[chan receive\\]:\n"
+                        ".*sleeper\\(\\)\n\t/.*/dump_test\\.cc:\\d+ \\+0x[0-9a-f]+\n"
+                        "(.*\n)*created by .* in goroutine 1\n"
+                        "\t/.*/dump_test\\.cc:\\d+ \\+0x[0-9a-f]+\n"))
+        << text;
+    EXPECT_EQ(text.find("weft::rt::"), std::string::npos) << text;  // as in Go, not our own frames
+    c.close();
+  });
+}
+
+TEST(Conformance, DED_09_minutes_from_the_first_on) {
+  run_clean([] {
+    chan<int> c;
+    go(sleeper, c);
+    ASSERT_TRUE(all_wait(1));
+    EXPECT_FALSE(matches(dumped(), "\\d+ minutes"));
+    rt::sched.gs.for_each([](rt::G& g) {
+      if (g.state() == rt::g_status::waiting) g.eh.since -= 3 * 60 + 10;
+    });
+    EXPECT_TRUE(matches(dumped(), "goroutine \\d+ \\[chan receive, 3 minutes\\]:\n"));
+    c.close();
+  });
+}
+
+[[gnu::noinline]] std::string at_depth(int n) {
+  if (n == 0) return dumped();
+  std::string s = at_depth(n - 1);
+  s += ' ';  // not a tail call
+  return s;
+}
+
+TEST(Conformance, DED_09_long_traces_keep_both_ends) {
+  run_clean([] {
+    std::string shortest = at_depth(20);
+    EXPECT_EQ(shortest.find("elided"), std::string::npos);
+    const std::string text = at_depth(300);
+    std::smatch m;
+    ASSERT_TRUE(
+        std::regex_search(text, m, std::regex("\n\\.\\.\\.(\\d+) frames elided\\.\\.\\.\n")))
+        << text;
+    EXPECT_GT(std::stoi(m[1]), 190);
+    EXPECT_LT(std::stoi(m[1]), 230);
+    // The innermost and the outermost are there.
+    EXPECT_TRUE(matches(text, "^goroutine 1 \\[running\\]:\n.*debug::dump")) << text.substr(0, 300);
+    EXPECT_TRUE(matches(text, "run_clean|TestBody"));
+  });
+}
+
+TEST(Conformance, DED_09_not_begun) {
+  run_clean(with_procs(1), [] {
+    chan<int> c;
+    go(sleeper, c);  // has not had a turn
+    const std::string text = dumped();
+    EXPECT_TRUE(matches(text, "\n\ngoroutine \\d+ \\[runnable\\]:\n")) << text;
+    c.close();
+  });
+}
+
+TEST(Conformance, DED_09_from_a_plain_thread) {
+  run_clean([] {
+    chan<int> c;
+    chan<std::string> text;
+    go(sleeper, c);
+    ASSERT_TRUE(all_wait(1));
+    std::thread t([=] { text.send(dumped()); });
+    const std::string s = *text.recv();
+    EXPECT_EQ(blocks(s), 2U) << s;
+    EXPECT_TRUE(matches(s, "goroutine 1 \\[(chan receive|runnable|running)\\]:\n")) << s;
+    t.join();
+    c.close();
+  });
+}
+
+struct null_buffer : std::streambuf {
+  std::size_t bytes = 0;
+  std::streamsize xsputn(const char*, std::streamsize n) override {
+    bytes += static_cast<std::size_t>(n);
+    return n;
+  }
+  int overflow(int ch) override {
+    ++bytes;
+    return ch;
+  }
+};
+
+TEST(Conformance, DED_09_a_hundred_thousand) {
+  const int n = under_tsan ? 2000 : full_or(100'000, 10'000);
+  run_clean([n] {
+    chan<int> c;
+    for (int i = 0; i < n; ++i) go(sleeper, c);
+    ASSERT_TRUE(all_wait(static_cast<std::size_t>(n)));
+    null_buffer buffer;
+    std::ostream out(&buffer);
+    const auto before = debug::runtime_stats();
+    const auto began = steady::now();
+    debug::dump(out);
+    const auto took = steady::now() - began;
+    const auto after = debug::runtime_stats();
+    const auto stops = after.stops - before.stops;
+    const auto stopped = std::chrono::nanoseconds((after.stopped_ns - before.stopped_ns) / stops);
+    EXPECT_GT(buffer.bytes, static_cast<std::size_t>(n) * 60);
+    using ms = std::chrono::duration<double, std::milli>;
+    std::printf("dump of %d: %.1f ms, world stopped %.1f ms at a time\n", n, ms(took).count(),
+                ms(stopped).count());
+    if (!sanitized) {
+      EXPECT_LE(took, 2s);
+      EXPECT_LE(stopped, 50ms);
+    }
+    c.close();
+  });
+}
+
+}  // namespace
+}  // namespace weft::test

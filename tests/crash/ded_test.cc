@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// DED: nobody can run any more, and the report says so; and those cases in which somebody still
+// can. SIGQUIT.
+#include <gtest/gtest.h>
+#include <regex>
+#include <string>
+
+#include "support/process.h"
+
+namespace weft::test {
+namespace {
+
+const std::string asleep = "fatal error: all goroutines are asleep - deadlock!\n";
+const std::string gone = "fatal error: no goroutines (main called runtime.Goexit) - deadlock!\n";
+
+std::size_t count(const std::string& text, const std::string& what) {
+  std::size_t n = 0;
+  for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += what.size()) ++n;
+  return n;
+}
+
+void expect_deadlock(const outcome& o, const std::string& head) {
+  EXPECT_EQ(o.status, 2) << o;
+  EXPECT_TRUE(o.err.starts_with(head)) << o;
+}
+
+TEST(Conformance, DED_01_main_blocks_for_ever) {
+  const std::pair<const char*, const char*> ways[] = {
+      {"receive", "chan receive"}, {"mutex", "sync.Mutex.Lock"}, {"select", "select (no cases)"}};
+  for (const auto& [how, reason] : ways) {
+    SCOPED_TRACE(how);
+    const outcome o = run_crash("deadlock", {how});
+    expect_deadlock(o, asleep + "\ngoroutine 1 [" + reason + "]:\n");
+    EXPECT_EQ(o.out, "") << o;
+  }
+}
+
+TEST(Conformance, DED_01_the_trace_names_the_place) {
+  const outcome o = run_crash("deadlock", {"receive"});
+  const std::regex frame(R"(\n.*wait_for_nobody\(\)\n\t/.*/deadlock\.cc:\d+ \+0x[0-9a-f]+\n)");
+  EXPECT_TRUE(std::regex_search(o.err, frame)) << o;
+}
+
+TEST(Conformance, DED_01_every_goroutine_is_printed) {
+  const outcome o = run_crash("deadlock", {"many"});
+  expect_deadlock(o, asleep);
+  EXPECT_EQ(count(o.err, "\ngoroutine "), 4U) << o;
+  EXPECT_EQ(count(o.err, " [chan receive]:\n"), 3U) << o;
+  EXPECT_EQ(count(o.err, "goroutine 1 [sync.WaitGroup.Wait]:\n"), 1U) << o;
+  const std::regex creator(R"(\ncreated by main::.* in goroutine 1\n\t/.*/deadlock\.cc:\d+ \+0x)");
+  EXPECT_TRUE(std::regex_search(o.err, creator)) << o;
+}
+
+TEST(Conformance, DED_02_main_goexits_and_the_rest_finish) {
+  const outcome o = run_crash("deadlock", {"goexit"});
+  expect_deadlock(o, gone);
+  EXPECT_EQ(o.out, "slept\n") << o;  // not before the sleeper was done
+}
+
+TEST(Conformance, DED_02_main_goexits_and_the_rest_sleep) {
+  const outcome o = run_crash("deadlock", {"goexit-others"});
+  expect_deadlock(o, asleep);
+  EXPECT_EQ(count(o.err, "goroutine 1 "), 0U) << o;
+}
+
+TEST(Conformance, DED_04_a_thread_that_may_still_send) {
+  const outcome o = run_crash("deadlock", {"thread-sends"});
+  EXPECT_EQ(o.status, 7) << o;
+  EXPECT_EQ(o.err, "") << o;
+}
+
+TEST(Conformance, DED_04_a_timer_is_pending) {
+  const outcome o = run_crash("deadlock", {"timer"});
+  EXPECT_EQ(o.status, 0) << o;
+  EXPECT_EQ(o.err, "") << o;
+}
+
+// A thread that waits inside weft is as stuck as a goroutine; one that has ended is no hope either.
+TEST(Conformance, DED_04_threads_that_cannot_help) {
+  expect_deadlock(run_crash("deadlock", {"thread-waits-too"}), asleep);
+  expect_deadlock(run_crash("deadlock", {"thread-ends"}), asleep);
+}
+
+// Threads that wake one another in a ring, the last one ends: somebody can always run.
+TEST(Conformance, DED_05_no_false_alarm_while_threads_hand_over) {
+  const outcome o = run_crash("deadlock", {"relay"});
+  EXPECT_EQ(o.status, 0) << o;
+  EXPECT_EQ(o.err, "") << o;
+}
+
+TEST(Conformance, DED_08_sigquit_dumps_every_goroutine) {
+  const outcome o = run_crash("quit", {"idle"});
+  EXPECT_EQ(o.status, 2) << o;
+  EXPECT_TRUE(o.err.starts_with("SIGQUIT: quit\n\ngoroutine ")) << o;
+  EXPECT_EQ(count(o.err, " \"idler\" [chan receive]:\n"), 3U) << o;
+  EXPECT_EQ(count(o.err, "\ngoroutine "), 4U) << o;  // no helper of the runtime among them
+}
+
+TEST(Conformance, DED_08_one_that_computes_is_listed) {
+  const outcome o = run_crash("quit", {"busy"});
+  EXPECT_EQ(o.status, 2) << o;
+  const std::regex hog(R"(\ngoroutine \d+ "hog" \[running\]:\n)");
+  EXPECT_TRUE(std::regex_search(o.err, hog)) << o;
+}
+
+TEST(Conformance, DED_08_a_handler_of_the_program_stays) {
+  EXPECT_EQ(run_crash("quit", {"handled"}).status, 6);
+}
+
+}  // namespace
+}  // namespace weft::test

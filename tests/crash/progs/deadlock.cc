@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// DED: programs in which nobody can run any more, and some in which somebody still can.
+#include <chrono>
+#include <cstdio>
+#include <string_view>
+#include <thread>
+
+#include "weft/weft.hpp"
+
+using namespace std::chrono_literals;
+
+namespace {
+
+[[gnu::noinline]] void wait_for_nobody() {
+  weft::chan<int> c;
+  (void)c.recv();
+}
+
+void goexit_with_sleeper() {
+  weft::go([] {
+    weft::sleep_for(50ms);
+    std::puts("slept");
+    std::fflush(stdout);
+  });
+  weft::goexit();
+}
+
+// A plain thread that will send: no deadlock, though every goroutine sleeps meanwhile.
+int thread_will_send() {
+  int got = 0;
+  weft::run([&] {
+    weft::chan<int> c;
+    std::thread t([c] {
+      std::this_thread::sleep_for(300ms);
+      c.send(7);
+    });
+    got = *c.recv();
+    t.join();
+  });
+  return got;
+}
+
+// ... and one that ends without having sent.
+void thread_ends() {
+  weft::chan<int> c;
+  std::thread([c] { std::this_thread::sleep_for(100ms); }).detach();
+  (void)c.recv();
+}
+
+// Both sides wait for the other: the thread is inside weft.
+void thread_waits_too() {
+  static weft::chan<int> a, b;
+  std::thread([] { (void)a.recv(); }).detach();
+  (void)b.recv();
+}
+
+// Each thread wakes the next and ends; in between all goroutines sleep, and for an instant the only
+// one who can run is a thread that has been woken and not yet scheduled.
+int relay() {
+  return weft::run([] {
+    for (int round = 0; round < 200; ++round) {
+      weft::chan<int> in, out;
+      std::thread last([=] { out.send(*in.recv()); });
+      std::thread first([=] { in.send(1); });
+      (void)out.recv();
+      first.join();
+      last.join();
+    }
+  });
+}
+
+int timer_pending() {
+  weft::run([] {
+    weft::chan<int> c;
+    weft::after_func(200ms, [c] { c.send(1); });
+    (void)c.recv();
+  });
+  return 0;
+}
+
+}  // namespace
+
+int main(int, char** argv) {
+  const std::string_view how = argv[1];
+  if (how == "receive") return weft::run(wait_for_nobody);
+  if (how == "many") {
+    return weft::run([] {
+      weft::wait_group wg;
+      for (int i = 0; i < 3; ++i) wg.go(wait_for_nobody);
+      wg.wait();
+    });
+  }
+  if (how == "mutex") {
+    return weft::run([] {
+      weft::mutex m;
+      m.lock();
+      m.lock();
+    });
+  }
+  if (how == "select") return weft::run([] { weft::select(); });
+  if (how == "goexit") return weft::run(goexit_with_sleeper);
+  if (how == "goexit-others") {
+    return weft::run([] {
+      weft::go(wait_for_nobody);
+      weft::goexit();
+    });
+  }
+  if (how == "thread-sends") return thread_will_send();
+  if (how == "thread-ends") return weft::run(thread_ends);
+  if (how == "thread-waits-too") return weft::run(thread_waits_too);
+  if (how == "relay") return relay();
+  if (how == "timer") return timer_pending();
+  return 9;
+}
