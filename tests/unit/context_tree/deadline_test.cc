@@ -77,8 +77,13 @@ TEST_F(Deadline, OfAThreadBesideARun) {
 
 TEST_F(Deadline, OutlivesTheRunItWasMadeIn) {
   context ctx;
-  run_on(2, [&] { ctx = with_timeout(background(), 20ms).first; });
-  EXPECT_FALSE(ctx.err());
+  // Far enough away that the run is over first, however slow the machine is.
+  for (auto away = 20ms; away < 10s; away *= 4) {
+    run_on(2, [&] { ctx = with_timeout(background(), away).first; });
+    if (!ctx.err()) break;
+    ASSERT_GE(clock::now(), *ctx.deadline()) << "the end of the run has ended it";
+  }
+  ASSERT_FALSE(ctx.err());
   EXPECT_EQ(ctx.done().recv_for(10s), recv_status::closed);
   EXPECT_EQ(ctx.err(), errc::deadline_exceeded);
 }
