@@ -28,7 +28,9 @@ TEST_F(Deadline, OfAPlainThreadOutsideARun) {
   auto [parent, cancel_parent] = with_cancel(background());
   auto [ctx, cancel] = with_timeout(parent, 2ms);
   auto [below, cancel_below] = with_cancel(ctx);
-  EXPECT_FALSE(ctx.err());
+  if (ctx.err()) {  // two milliseconds may have passed already, but not less
+    EXPECT_GE(clock::now(), *ctx.deadline());
+  }
   int stopped = 0;
   std::atomic<bool> called{false};
   std::stop_callback on_stop(below.stop_token(), [&] {
