@@ -24,11 +24,6 @@ namespace {
 using namespace std::chrono_literals;
 using test::sanitized;
 
-std::uint64_t from_env(const char* name, std::uint64_t otherwise_value) {
-  const char* s = std::getenv(name);
-  return s != nullptr && *s != '\0' ? std::strtoull(s, nullptr, 10) : otherwise_value;
-}
-
 // -- two kinds of element: one that is copied by bytes, one that is only moved
 
 struct item {
@@ -505,7 +500,7 @@ class Chan : public Procs {};
 
 TEST_P(Chan, RandomPrograms) {
   const std::uint64_t ops = from_env("WEFT_STRESS_OPS", sanitized ? 5'000 : 50'000);
-  std::uint64_t seeds = from_env("WEFT_STRESS_SEEDS", sanitized ? 5 : 20);
+  std::uint64_t seeds = from_env("WEFT_STRESS_SEEDS", sanitized ? 5 : test::by_effort(20));
   std::uint64_t first = 1 + static_cast<std::uint64_t>(procs()) * 1'000;
   if (const std::uint64_t seed = from_env("WEFT_STRESS_SEED", 0); seed != 0) {
     first = seed;

@@ -25,7 +25,7 @@ std::size_t available_kib() {
 class Memory : public Procs {};
 
 TEST_P(Memory, FlatOverTenMillionGoroutines) {
-  constexpr std::uint64_t total = sanitized ? 200'000 : 10'000'000;
+  const std::uint64_t total = sanitized ? 200'000 : test::by_effort(10'000'000);
   constexpr int at_once = 1000;
   const std::int64_t begin = nanotime();
   test::run_clean(test::with_procs(procs()), [&] {
@@ -95,7 +95,7 @@ TEST_P(Memory, FlatWithStacksOfAllSizesAndDeepCalls) {
 
 TEST_P(Memory, AMillionWaitInFiveKiBEach) {
   if (sanitized) GTEST_SKIP() << "shadow memory";
-  constexpr std::size_t n = 1'000'000;
+  const std::size_t n = test::by_effort(1'000'000);
   if (available_kib() < 8U * n) GTEST_SKIP() << "not enough memory";
   // In a process of its own, as ctest starts it; after an earlier test here the stacks are there
   // already.
@@ -121,11 +121,13 @@ TEST_P(Memory, AMillionWaitInFiveKiBEach) {
         return now > before ? now - before : 0;
       };
       const std::size_t rss = grown("VmRSS", rss_before), tables = grown("VmPTE", tables_before);
+      const auto each = [n](std::size_t kib) {
+        return static_cast<double>(kib) / static_cast<double>(n);
+      };
       std::printf("  %zu waiting after %.1f s: %.2f KiB each (%.2f resident, %.2f page tables)\n",
-                  n, static_cast<double>(parked - begin) / second,
-                  static_cast<double>(rss + tables) / n, static_cast<double>(rss) / n,
-                  static_cast<double>(tables) / n);
-      EXPECT_LE(static_cast<double>(rss + tables) / n, 5.0);
+                  n, static_cast<double>(parked - begin) / second, each(rss + tables), each(rss),
+                  each(tables));
+      EXPECT_LE(each(rss + tables), 5.0);
       EXPECT_EQ(gone, 0U);
       wake.set();
     }

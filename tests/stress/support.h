@@ -39,14 +39,18 @@ using weft::detail::event;
 
 inline constexpr std::int64_t ms = 1'000'000, second = 1'000'000'000;
 
-// 0 unless WEFT_STRESS_SECONDS says how long each test shall take.
+inline std::uint64_t from_env(const char* name, std::uint64_t otherwise_value) {
+  const char* s = std::getenv(name);
+  return s != nullptr && *s != '\0' ? std::strtoull(s, nullptr, 10) : otherwise_value;
+}
+// 0 unless WEFT_STRESS_SECONDS says how long each test shall take (make soak).
 inline double wanted_seconds() {
   const char* s = std::getenv("WEFT_STRESS_SECONDS");
   return s != nullptr ? std::atof(s) : 0;
 }
 inline std::int64_t duration_ns(double by_default) {
   const double s = wanted_seconds();
-  return static_cast<std::int64_t>((s > 0 ? s : by_default) * second);
+  return static_cast<std::int64_t>((s > 0 ? s : by_default * test::effort()) * second);
 }
 
 // One run per number of Ps.

@@ -75,14 +75,15 @@ void spin(F f) {
   }
 }
 
-constexpr std::uint64_t wanted_handoffs = sanitized ? 30'000 : 1'000'000;
-
-// Whether to go on, after n hand-offs: for the wanted time, or for the wanted number but half a
-// minute at most.
+// Whether to go on, after n hand-offs: for the wanted number, or a million but 10 s at most; and
+// for the wanted time, if one is given.
 bool goes_on(std::uint64_t n, std::int64_t begin) {
+  static const std::uint64_t asked = from_env("WEFT_STRESS_HANDOFFS", 0);
+  static const std::uint64_t number = sanitized ? 30'000 : test::by_effort(1'000'000);
   const std::int64_t took = nanotime() - begin;
+  if (asked > 0) return n < asked || took < duration_ns(0);
   if (wanted_seconds() > 0) return took < duration_ns(0);
-  return n < wanted_handoffs && took < 10 * second;
+  return n < number && took < duration_ns(10);
 }
 
 // The watch must not find excuses: a sleep that nobody ended earlier is not the machine's fault.

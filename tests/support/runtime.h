@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of the running scheduler share: a run that proves that it left nothing behind, waits
-// with a limit, and counts that shrink under sanitizers.
+// What tests of the running scheduler share: a run that proves that it left nothing behind, and
+// waits with a limit.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/atomic.h"
+#include "support/effort.h"
 #include "weft/debug.hpp"
 #include "weft/go.hpp"
 #include "weft/run.hpp"
@@ -19,21 +20,6 @@ namespace weft::test {
 
 using namespace std::chrono_literals;
 using steady = std::chrono::steady_clock;
-
-#if defined(WEFT_ASAN) || defined(WEFT_TSAN)
-inline constexpr bool sanitized = true;
-#else
-inline constexpr bool sanitized = false;
-#endif
-#if defined(WEFT_TSAN)
-inline constexpr bool under_tsan = true;  // keeps at most about 8000 goroutines alive
-#else
-inline constexpr bool under_tsan = false;
-#endif
-
-// The count that the conformance list asks for, or a smaller one where each step costs ten times as
-// much.
-constexpr int full_or(int full, int small) { return sanitized ? small : full; }
 
 // Far beyond what anything here takes: a wait that lasts this long has failed.
 inline constexpr auto patience = 10s;

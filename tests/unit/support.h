@@ -10,27 +10,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "support/effort.h"
+
 namespace weft::unit_test {
 
-#if defined(WEFT_ASAN)
-inline constexpr bool asan = true;
-#else
-inline constexpr bool asan = false;
-#endif
-#if defined(WEFT_TSAN)
-inline constexpr bool tsan = true;
-#else
-inline constexpr bool tsan = false;
-#endif
-inline constexpr bool sanitized = asan || tsan;
-#if defined(WEFT_DEV)
-inline constexpr bool dev = true;
-#else
-inline constexpr bool dev = false;
-#endif
-
-// Fewer rounds where each one costs ten times as much.
-constexpr int scaled(int n) { return sanitized ? n / 10 : n; }
+inline constexpr bool asan = test::under_asan, tsan = test::under_tsan, dev = test::dev_build;
+using test::sanitized;
+using test::scaled;
 
 struct child_end {
   int exit_status = -1;  // -1: by a signal

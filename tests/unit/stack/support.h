@@ -20,23 +20,11 @@
 #include "os/memory.h"
 #include "stack/stack.h"
 #include "stack/stack_testing.h"
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define WEFT_TEST_SANITIZED 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define WEFT_TEST_SANITIZED 1
-#endif
+#include "support/effort.h"
 
 namespace weft::rt::stack_test {
 
-#if defined(WEFT_TEST_SANITIZED)
-inline constexpr bool sanitized = true;  // shadow memory spoils limits and counts
-#else
-inline constexpr bool sanitized = false;
-#endif
+using test::sanitized;  // shadow memory spoils limits and counts
 
 inline constexpr std::size_t kib = 1024;
 inline constexpr std::size_t mib = 1024 * kib;
