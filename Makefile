@@ -10,11 +10,10 @@
 #   check         layers, headers, format, tls, tidy: each a target of its own
 #   models        the protocols' models under Spin, to exhaustion, and their mutants
 #   bench         the quick benchmarks against the peers; bench-full takes its time
-#   soak          the stress suite for SOAK seconds a test (600)
+#   soak          the stress suite for SOAK seconds a test (600), and 10^8 hand-offs (tools/soak.sh); FILTER picks
 #   format-fix    rewrites the sources as .clang-format wants them
 #   setup, clean
 JOBS ?= $(shell nproc)
-SOAK ?= 600
 CTEST_FLAGS ?=
 
 .DEFAULT_GOAL := test
@@ -71,9 +70,8 @@ bench: setup setup-bench
 bench-full: setup setup-bench
 	bench/run.py full
 
-# Tests of the stress suite run for WEFT_SOAK_SECONDS where it is set.
 soak: build-release
-	WEFT_SOAK_SECONDS=$(SOAK) build/release/tests/weft_stress
+	tools/soak.sh build/release/tests/weft_stress '$(FILTER)'
 
 setup:
 	@tools/setup.sh base

@@ -420,6 +420,7 @@ void one_program(std::uint64_t seed, std::uint64_t budget, int procs) {
 
   const std::string name = "chan: seed " + std::to_string(seed);
   const watchdog dog(w.progress, name.c_str());
+  const auditor audits;
   run(test::with_procs(procs), [&] {
     std::vector<std::thread> plain;
     w.alive = static_cast<int>(actors);

@@ -29,6 +29,7 @@ void hammer(int procs, const char* what, F f) {
   const std::int64_t end = nanotime() + duration_ns(0.4);
   std::atomic<std::uint64_t> steps{0};
   watchdog dog(steps, what);
+  const auditor audits;
   const auto work = [&](std::uint32_t seed) {
     rt::random r(seed);
     while (nanotime() < end) {

@@ -350,6 +350,7 @@ TEST_P(Mix, EverythingAtOnce) {
   world w;
   const std::int64_t until = nanotime() + duration_ns(3);
   watchdog dog(w.progress, "mix");
+  const auditor audits;
   const auto plain_thread = [&](std::uint64_t seed) {
     struct count {
       std::atomic<int>& n;

@@ -24,6 +24,7 @@ TEST_P(RunChurn, NothingShowsUpInTheNextRun) {
   std::atomic<bool> stop{false};
   std::atomic<epoch*> last{nullptr};
   watchdog dog(runs, "runs");
+  const auditor audits;
   const std::int64_t until = nanotime() + duration_ns(3);
 
   std::thread wakes([&] {  // the goroutines of runs that are over

@@ -128,6 +128,33 @@ class watchdog {
   std::thread thread_;
 };
 
+// Audits the scheduler at random moments while it lives. Its thread stops the world, so it is made
+// and destroyed outside `run`: a goroutine that joined it would keep the P that it waits for.
+class auditor {
+ public:
+  auditor() : thread_([this] { audit(); }) {}
+  ~auditor() {
+    stop_ = true;
+    thread_.join();
+    EXPECT_GT(audits_, 0U);
+    EXPECT_EQ(broken_, 0U) << "audits of " << audits_ << " found something";
+  }
+
+ private:
+  void audit() {
+    rt::random r(11);
+    do {
+      if (debug::audit() != 0) ++broken_;
+      ++audits_;
+      std::this_thread::sleep_for(std::chrono::microseconds(r.below(20'000)));
+    } while (!stop_);
+  }
+
+  std::uint64_t audits_ = 0, broken_ = 0;  // the thread's until it has ended
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
 // What the machine does to us meanwhile. A plain thread looks every millisecond at two things: how
 // much later than it asked for the kernel let it run (a stopped virtual machine, a CPU taken away),
 // and how long each thread of this process has been ready to run without getting a CPU (the second

@@ -195,6 +195,7 @@ class Sync : public Procs {};
 TEST_P(Sync, EverythingAtOnce) {
   auto w = std::make_unique<world>();
   watchdog dog(w->progress, "sync");
+  const auditor audits;
   const std::int64_t until = nanotime() + duration_ns(2);
   run(test::with_procs(procs()), [&] {
     std::vector<std::thread> threads;
