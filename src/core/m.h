@@ -63,9 +63,9 @@ struct alignas(64) M {
 
   // -- signals: sysmon and stop-the-world ask, the handler answers (preempt.cc).
   atomic<bool> signalled{false};
-  const void* stopped_at = nullptr;        // the handler's ucontext_t while it is stopped there
-  atomic<std::uint32_t>* in_rt = nullptr;  // its thread's word, for sysmon
-  atomic<int> cpu_timer{-1};               // the kernel's number; made by the first who needs it
+  const void* stopped_at = nullptr;  // the handler's ucontext_t while it is stopped there
+  atomic<atomic<std::uint32_t>*> in_rt{nullptr};  // its thread's word, for sysmon
+  atomic<int> cpu_timer{-1};  // the kernel's number; made by the first who needs it
 
   // -- set once.
   std::uint32_t id = 0;

@@ -179,7 +179,7 @@ void auditor::one_g(G& g) noexcept {
   }
   if (s == g_status::running) {
     check(m != nullptr && m->curg == &g, "G2", "goroutine ", g.goid, " is running without its M");
-    check(m == nullptr || m->p != nullptr || is_detached(m), "G2", "goroutine ", g.goid,
+    check(m == nullptr || is_detached(m) || m->p != nullptr, "G2", "goroutine ", g.goid,
           " is running without a P");
   } else if (s == g_status::syscall) {
     check(m != nullptr && m->curg == &g && is_detached(m), "M4", "goroutine ", g.goid,

@@ -39,12 +39,13 @@ bool can_detach() noexcept {
 P* take_from_sleeper(M* m) noexcept {
   if (!can_detach()) return nullptr;
   hold_state s = hold_state::owned;
-  if (m->in_rt == nullptr || m->in_rt->load(memory_order_relaxed) != 0 ||
+  const atomic<std::uint32_t>* in_rt = m->in_rt.load(memory_order_acquire);  // with bind_thread
+  if (in_rt == nullptr || in_rt->load(memory_order_relaxed) != 0 ||
       !m->hold.compare_exchange_strong(s, hold_state::detaching, memory_order_acq_rel))
     return nullptr;
   membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
   s = hold_state::detaching;
-  if (m->in_rt->load(memory_order_acquire) != 0) {  // with leave_rt's release
+  if (in_rt->load(memory_order_acquire) != 0) {  // with leave_rt's release
     m->hold.compare_exchange_strong(s, hold_state::owned, memory_order_acq_rel);
     return nullptr;
   }

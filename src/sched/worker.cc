@@ -135,7 +135,7 @@ void bind_thread(M* m) noexcept {
   thread_words* words = own_words();
   words->in_rt.store(1, memory_order_relaxed);  // on g0 we are inside (os/section.h)
   words->attention.store(0, memory_order_relaxed);
-  m->in_rt = &words->in_rt;
+  m->in_rt.store(&words->in_rt, memory_order_release);  // with take_from_sleeper
   allow_preemption(&m->mask_before);
 }
 
@@ -152,6 +152,7 @@ void end_m(M* m) noexcept {
   if (m->p != nullptr) hand_off(release_p(m));
   forget_cpu_timer(m);
   m->tid.store(0, memory_order_relaxed);
+  m->in_rt.store(nullptr, memory_order_relaxed);
   m->dying = false;
   m->handed = nullptr;
   unbind_thread(m);

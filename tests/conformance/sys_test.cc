@@ -176,12 +176,22 @@ void one_is_stuck(Take take, Block block, Release release) {
 
 TEST(Conformance, SYS_stuck_in_a_std_mutex) {
   std::mutex m;
-  one_is_stuck([&] { m.lock(); },
-               [&] {
-                 m.lock();
-                 m.unlock();
-               },
-               [&] { m.unlock(); });
+  std::thread holder;
+  chan<void> held, let_go;
+  one_is_stuck(
+      [&] {
+        holder = std::thread([&] {
+          const std::lock_guard lock(m);
+          held.send();
+          let_go.recv();
+        });
+        held.recv();
+      },
+      [&] { const std::lock_guard lock(m); },
+      [&] {
+        let_go.send();
+        holder.join();
+      });
 }
 
 TEST(Conformance, SYS_stuck_in_a_std_condition_variable) {
