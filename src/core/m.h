@@ -35,6 +35,7 @@ struct alignas(64) M {
   P* p = nullptr;     // G2, P1; good while hold is owned; read by others in `taking`
   G* curg = nullptr;  // the goroutine it runs; null while it schedules
   atomic<hold_state> hold{hold_state::owned};
+  atomic<bool> strays{false};         // runs without a P that it has lost, until it gets one
   atomic<std::uint32_t> syscalls{0};  // announced ones; sysmon sees whether it is still the same
   thread_state ts;                    // where this thread keeps its exception globals and errno
   atomic<bool> spinning{false};       // counted in the idle word (M2, M3)

@@ -60,7 +60,7 @@ bool forgotten(const G& g) noexcept { return g.run_id < sched.run_id.load(memory
 // P when it comes in.
 bool is_detached(const M* m) noexcept {
   return m->hold.load(memory_order_acquire) != hold_state::owned ||
-         (m->p == nullptr && m->curg != nullptr && !m->kept);
+         m->strays.load(memory_order_relaxed);  // in this order: with settle_hold
 }
 
 bool idle_bit(std::uint32_t id) noexcept {
@@ -178,11 +178,12 @@ void auditor::one_g(G& g) noexcept {
     check(g.audit_mark == 0, "G3", "goroutine ", g.goid, " is ", to_string(s), " but queued");
   }
   if (s == g_status::running) {
-    check(m != nullptr && m->curg == &g, "G2", "goroutine ", g.goid, " is running without its M");
-    check(m == nullptr || is_detached(m) || m->p != nullptr, "G2", "goroutine ", g.goid,
-          " is running without a P");
+    if (m == nullptr || !is_detached(m)) {
+      check(m != nullptr && m->curg == &g, "G2", "goroutine ", g.goid, " is running without its M");
+      check(m == nullptr || m->p != nullptr, "G2", "goroutine ", g.goid, " is running without a P");
+    }
   } else if (s == g_status::syscall) {
-    check(m != nullptr && m->curg == &g && is_detached(m), "M4", "goroutine ", g.goid,
+    check(m != nullptr && is_detached(m), "M4", "goroutine ", g.goid,
           " is in a system call on an M that holds a P");
   } else {
     check(m == nullptr, "G2", "goroutine ", g.goid, " is ", to_string(s), " but has an M");

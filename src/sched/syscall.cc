@@ -77,6 +77,7 @@ void settle_hold(M* m) noexcept {
         m->p = nullptr;
         if (left_behind(m)) sleep_for_good();
         if (m->curg != nullptr) end_call(m->curg);
+        m->strays.store(true, memory_order_relaxed);
         m->hold.store(hold_state::owned, memory_order_release);  // of nothing; with the audit
         return;
       case hold_state::left:

@@ -271,7 +271,7 @@ void deep_sleep() noexcept {
   sched.lock.unlock();
   if (!idle) return;
   // Threads that are not ours may still wake somebody; or end, of which nobody tells us.
-  std::int64_t wait = 10 * min_sleep * rounds_until_slower;
+  std::int64_t wait = second / 5;
   while (sched.suspect.load(memory_order_relaxed)) {
     if (sched.sysmon_note.sleep_until(nanotime() + wait)) return;
     if (wait < 60 * second) wait *= 2;
