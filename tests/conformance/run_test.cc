@@ -205,9 +205,12 @@ TEST(Conformance, RUN_03_global_queue_first_every_61st_round) {
       }
     });
     EXPECT_TRUE(eventually([&] { return ping.waiting() == 1; }));
-    std::thread([&] {
+    std::atomic<bool> queued{false};
+    std::thread other([&] {
       for (std::size_t i = 0; i < waiting; ++i) go([&] { turns.push_back(rounds); });
-    }).join();  // the P waits with us
+      queued.store(true);
+    });
+    while (!queued.load()) rt::cpu_relax();  // awake: asleep we would lose our P
     EXPECT_EQ(rt::sched.runq.size(), waiting);
     for (int i = 0; i < 5000 && turns.size() < waiting; ++i) {
       ++rounds;
@@ -216,6 +219,7 @@ TEST(Conformance, RUN_03_global_queue_first_every_61st_round) {
     }
     stop = true;
     ping.release();
+    other.join();
     s.wait();
     ASSERT_EQ(turns.size(), waiting);
     EXPECT_LE(turns[0], 61);
