@@ -52,6 +52,7 @@ struct alignas(64) M {
 
   // -- written by whoever starts it, before the wake-up.
   P* nextp = nullptr;
+  bool spare = false;  // made without a P in mind
   note park;
 
   // -- under the scheduler lock.

@@ -78,9 +78,7 @@ bool wait_for_p(M* m, G* g) noexcept {
     sched.lock.unlock();
     return false;
   }
-  P* p = sched.stopping.load(memory_order_relaxed) ? nullptr : take_idle_p();
-  if (p != nullptr) {
-    sched.idle.take_p(false);
+  if (P* p = take_free_p(); p != nullptr) {
     sched.lock.unlock();
     acquire_p(m, p);
     return true;

@@ -128,11 +128,11 @@ void stop_for_others(M* m, G* g, P* p, const void* sp, std::uintptr_t pc) noexce
 void preempt_here(M* m, const void* sp, std::uintptr_t pc) noexcept {
   enter_rt();
   G* g = m->curg;
-  if (m->hold.load(memory_order_relaxed) == hold_state::left) {
-    stop_for_good(m, sp, pc);
-  } else if (m->hold.load(memory_order_relaxed) == hold_state::syscall) {
+  if (m->hold.load(memory_order_relaxed) == hold_state::syscall) {
     // It is asleep, or about to be, and its P is free to be taken anyway.
-  } else if (P* p = hold_p(m); p == nullptr) {
+  } else if (!settle(m)) {  // not hold_p, which would stop it for good wherever it stands: rule 4
+    stop_for_good(m, sp, pc);
+  } else if (P* p = m->p; p == nullptr) {
     if (!wait_for_p(m, g)) stop_for_good(m, sp, pc);  // caught computing without a P
   } else if (sched.stopping.load(memory_order_seq_cst)) {
     stop_with_world(m, g, p, sp, pc);
@@ -239,8 +239,8 @@ void restore_mask(const sigset_t& before_mask) noexcept {
   pthread_sigmask(SIG_SETMASK, &before_mask, nullptr);
 }
 
+// At the start of each run. It only adds: threads that an earlier run has left behind are looking.
 void know_libraries() noexcept {
-  nlibraries.store(0, memory_order_relaxed);
   ::dl_iterate_phdr(
       [](dl_phdr_info* i, std::size_t, void*) {
         const char* n = i->dlpi_name;
@@ -253,6 +253,7 @@ void know_libraries() noexcept {
           const auto& h = i->dlpi_phdr[k];
           const int at = nlibraries.load(memory_order_relaxed);
           if (h.p_type != PT_LOAD || (h.p_flags & PF_X) == 0 || at == max_ranges) continue;
+          if (in_library(i->dlpi_addr + h.p_vaddr)) continue;  // known
           libraries[at] = {i->dlpi_addr + h.p_vaddr, i->dlpi_addr + h.p_vaddr + h.p_memsz};
           nlibraries.store(at + 1, memory_order_release);  // with in_library
         }

@@ -66,8 +66,13 @@ void mark_stopped(P* p) noexcept {  // under lock; keeps P4
   if (--sched.stop_wait == 0) sched.stop_note.wake();
 }
 
-// Under lock. Who comes back meanwhile has to wait for a P.
-void take_ps_of_syscalls() noexcept {
+// Under lock. Ps of system calls, and of threads that do not exist yet. Who comes back meanwhile
+// has to wait for a P.
+void take_ps_of_absent() noexcept {
+  while (P* p = take_promised_p()) {
+    p->status.store(p_status::stopped, memory_order_relaxed);
+    --sched.stop_wait;
+  }
   for (std::uint32_t i = 0; i < nprocs(); ++i) {
     M* m = p_at(i)->m.load(memory_order_relaxed);
     if (m == nullptr) continue;
@@ -82,7 +87,7 @@ void take_ps_of_syscalls() noexcept {
 bool stop_the_rest() noexcept {
   sched.lock.lock();
   const bool waited = sched.stop_wait != 0;
-  take_ps_of_syscalls();
+  take_ps_of_absent();
   const bool done = sched.stop_wait == 0;
   if (!done && sched.preempt.load(memory_order_relaxed)) {
     for (std::uint32_t i = 0; i < nprocs(); ++i) {
@@ -138,7 +143,7 @@ bool wait_stopped(P* own, stop_limit limit) noexcept {
     p->status.store(p_status::stopped, memory_order_relaxed);
     --sched.stop_wait;
   }
-  take_ps_of_syscalls();
+  take_ps_of_absent();
   const bool wait = sched.stop_wait != 0;
   sched.lock.unlock();
   if (!wait) return true;

@@ -136,6 +136,7 @@ void acquire_p(M* m, P* p) noexcept;
 P* release_p(M* m) noexcept;
 void put_idle_p(P* p) noexcept;  // under lock; the idle word is already changed
 P* take_idle_p() noexcept;       // under lock; changes nothing in the idle word
+P* take_free_p() noexcept;       // under lock: idle or promised, for one that does not spin
 bool start_m(
     P* p,
     bool spinning) noexcept;  // gives p to an idle M (true) or has one made (false); under lock: no
@@ -147,6 +148,7 @@ void wake_slow() noexcept;
 M* take_idle_m(P* p) noexcept;     // under lock; or null
 void give_p(M* m, P* p) noexcept;  // to one that sleeps without, wherever it does
 void request_spare() noexcept;     // an M more, without a P
+P* take_promised_p() noexcept;     // one that waits for its thread to be made, or null
 M* new_m() noexcept;
 void let_idle_go(std::int64_t now) noexcept;
 void end_m(M* m) noexcept;          // on its own thread, which is about to end
@@ -195,6 +197,7 @@ inline bool left_behind(const M* m) noexcept {
 
 // -- syscall.cc, detach.cc
 void settle_hold(M* m) noexcept;      // hold_p's other half
+bool settle(M* m) noexcept;           // the same; false: the run is over, go no further
 P* take_from_syscall(M* m) noexcept;  // its P, or null: it was not in one (any more)
 P* take_from_sleeper(M* m) noexcept;  // the handshake of DESIGN 5; null: it is awake
 bool can_detach() noexcept;

@@ -37,8 +37,7 @@ void requeue_commit(void* gp, void*) noexcept {
 
 bool take_any_p(M* m) noexcept {
   sched.lock.lock();
-  P* p = sched.stopping.load(memory_order_relaxed) ? nullptr : take_idle_p();
-  if (p != nullptr) sched.idle.take_p(false);
+  P* p = take_free_p();
   sched.lock.unlock();
   if (p == nullptr) return false;
   acquire_p(m, p);
@@ -56,18 +55,18 @@ void exit_slow(M* m, G* g) noexcept {
 
 }  // namespace
 
-void settle_hold(M* m) noexcept {
+bool settle(M* m) noexcept {
   for (;;) {
     hold_state s = m->hold.load(memory_order_acquire);
     switch (s) {
       case hold_state::owned:
-        return;
+        return true;
       case hold_state::syscall:  // a call of weft inside blocking()
       case hold_state::detaching:
         // Acq_rel: with sysmon's CAS of the same word; one of us wins.
         if (m->hold.compare_exchange_strong(s, hold_state::owned, memory_order_acq_rel)) {
           if (s == hold_state::syscall) end_call(m->curg);
-          return;
+          return true;
         }
         break;
       case hold_state::taking:  // a few instructions
@@ -75,15 +74,19 @@ void settle_hold(M* m) noexcept {
         break;
       case hold_state::detached:
         m->p = nullptr;
-        if (left_behind(m)) sleep_for_good();
+        if (left_behind(m)) return false;
         if (m->curg != nullptr) end_call(m->curg);
         m->strays.store(true, memory_order_relaxed);
         m->hold.store(hold_state::owned, memory_order_release);  // of nothing; with the audit
-        return;
+        return true;
       case hold_state::left:
-        sleep_for_good();
+        return false;
     }
   }
+}
+
+void settle_hold(M* m) noexcept {
+  if (!settle(m)) sleep_for_good();
 }
 
 P* take_from_syscall(M* m) noexcept {

@@ -7,7 +7,8 @@
 // pthread_create, because that takes malloc's and the loader's locks, which a goroutine stopped in
 // the middle of malloc may hold (DESIGN 4.1), and because a thread that user code has changed
 // (namespace, mask) must not be cloned. A thread that does not exist yet is never counted as
-// spinning.
+// spinning, and the P that it is made for is only promised: making it may have to wait for a lock
+// of one that waits for a P itself, which then takes the promised one (take_promised_p).
 //
 // While goroutines wait for descriptors one idle M sleeps in the poller instead (netpoll.h). It is
 // on no list there, so nobody brings it a P: it takes one itself when something is ready or a timer
@@ -26,6 +27,7 @@ namespace {
 struct maker_state {
   mutex lock{lock_rank::maker};
   M* requests = nullptr;  // by make_next
+  P* promised = nullptr;  // Ps for threads that do not exist yet; by idle_next
   M* free = nullptr;      // Ms whose threads have ended; by make_next
   std::uint32_t ids = 0;
   atomic<std::uint32_t> posted{0};
@@ -37,13 +39,9 @@ constinit slab<M> ms;  // under maker.lock
 void m_thread(void* arg) {
   M* m = static_cast<M*>(arg);
   bind_thread(m);
-  P* p = m->nextp;
-  m->nextp = nullptr;
-  if (p != nullptr) {
-    acquire_p(m, p);
-  } else {
-    spares_under_way.store(false, memory_order_relaxed);
-  }
+  if (m->spare) spares_under_way.store(false, memory_order_relaxed);
+  // Ours, or another's who comes later, or nobody's any more.
+  if (P* p = take_promised_p(); p != nullptr) acquire_p(m, p);
   worker_main(m);
 }
 
@@ -75,8 +73,12 @@ void maker_thread(void*) {
 // A thread for p, made by the thread-maker; without one, to be idle.
 void request_m(P* p) noexcept {
   M* m = new_m();
-  m->nextp = p;
+  m->spare = p == nullptr;
   maker.lock.lock();
+  if (p != nullptr) {
+    p->idle_next = maker.promised;
+    maker.promised = p;
+  }
   m->make_next = maker.requests;
   maker.requests = m;
   maker.posted.store(maker.posted.load(memory_order_relaxed) + 1,
@@ -86,6 +88,17 @@ void request_m(P* p) noexcept {
 }
 
 }  // namespace
+
+P* take_promised_p() noexcept {
+  maker.lock.lock();
+  P* p = maker.promised;
+  if (p != nullptr) {
+    maker.promised = p->idle_next;
+    p->idle_next = nullptr;
+  }
+  maker.lock.unlock();
+  return p;
+}
 
 // One at a time: sysmon asks again if it was not enough.
 void request_spare() noexcept {
@@ -210,6 +223,14 @@ P* take_idle_p() noexcept {
   p->idle_next = nullptr;
   sched.idle_mask[p->id / 64].fetch_and(~(1ULL << (p->id % 64)), memory_order_relaxed);
   if (sched.sysmon_waits.load(memory_order_relaxed)) wake_sysmon();
+  return p;
+}
+
+P* take_free_p() noexcept {
+  if (sched.stopping.load(memory_order_relaxed)) return nullptr;
+  P* p = take_idle_p();
+  if (p == nullptr) return take_promised_p();
+  sched.idle.take_p(false);
   return p;
 }
 
