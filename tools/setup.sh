@@ -7,7 +7,7 @@ set -euo pipefail
 
 # An entry is package or package=command; with a command, any such command in PATH will do.
 base=(g++=g++ cmake=cmake ninja-build=ninja make=make pkg-config=pkg-config python3=python3
-      binutils=objdump ccache=ccache libgtest-dev googletest)
+      binutils=objdump ccache=ccache libgtest-dev googletest libboost-dev libssl-dev)
 ci=(clang-14=clang++-14 clang-tidy-14=clang-tidy-14 clang-format-14=clang-format-14
     libclang-rt-14-dev g++-aarch64-linux-gnu=aarch64-linux-gnu-g++ qemu-user=qemu-aarch64
     gdb=gdb valgrind=valgrind util-linux=setarch spin=spin)

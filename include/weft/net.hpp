@@ -173,6 +173,26 @@ class WEFT_API rw_handle : public socket_handle {
 
 }  // namespace weft::detail
 
+namespace weft::detail {
+
+// What makes conn a stream of Boost.Asio; <weft/asio.hpp> completes it. Without that header no type
+// is a sequence of Asio's buffers.
+class asio_executor;
+template <class Buffers>
+struct asio_reader {};
+template <class Buffers>
+struct asio_writer {};
+template <class Buffers>
+concept asio_mutable_buffers = requires {
+  typename asio_reader<Buffers>::buffers;
+};
+template <class Buffers>
+concept asio_const_buffers = requires {
+  typename asio_writer<Buffers>::buffers;
+};
+
+}  // namespace weft::detail
+
 namespace weft::net {
 
 using buffer = std::span<std::byte>;
@@ -217,6 +237,8 @@ class WEFT_API conn : public detail::rw_handle {
   // As much as goes without waiting, but at least one byte.
   std::size_t write_some(const_buffer b) const;
   std::size_t write_some(const_buffer b, std::error_code& ec) const;
+  std::size_t write_some(std::span<const const_buffer> bs) const;
+  std::size_t write_some(std::span<const const_buffer> bs, std::error_code& ec) const;
   // From a file, without copying: n bytes from offset, or up to its end. How many.
   std::size_t send_file(int file, off_t offset, std::size_t n) const;
   std::size_t send_file(int file, off_t offset, std::size_t n, std::error_code& ec) const;
@@ -234,6 +256,31 @@ class WEFT_API conn : public detail::rw_handle {
   // connection (0), or tries for so many seconds.
   void set_linger(int seconds) const;
   void set_linger(int seconds, std::error_code& ec) const noexcept;
+
+  // -- with <weft/asio.hpp>: SyncReadStream and SyncWriteStream, errors as Asio's. E is
+  // boost::system::error_code; the others throw boost::system::system_error. The end is
+  // asio::error::eof.
+  template <detail::asio_mutable_buffers B>
+  std::size_t read_some(const B& b) const {
+    return detail::asio_reader<B>::read(*this, b);
+  }
+  template <detail::asio_mutable_buffers B, class E>
+  std::size_t read_some(const B& b, E& ec) const {
+    return detail::asio_reader<B>::read(*this, b, ec);
+  }
+  template <detail::asio_const_buffers B>
+  std::size_t write_some(const B& b) const {
+    return detail::asio_writer<B>::write(*this, b);
+  }
+  template <detail::asio_const_buffers B, class E>
+  std::size_t write_some(const B& b, E& ec) const {
+    return detail::asio_writer<B>::write(*this, b, ec);
+  }
+  using executor_type = detail::asio_executor;
+  executor_type get_executor() const noexcept;
+  using lowest_layer_type = conn;
+  conn& lowest_layer() noexcept { return *this; }
+  const conn& lowest_layer() const noexcept { return *this; }
 };
 
 class WEFT_API listener : public detail::socket_handle {

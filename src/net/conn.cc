@@ -65,6 +65,9 @@ std::size_t conn::write_all(std::span<const const_buffer> bs) const {
   WEFT_OR_THROW("write", write_all(bs, ec));
 }
 std::size_t conn::write_some(const_buffer b) const { WEFT_OR_THROW("write", write_some(b, ec)); }
+std::size_t conn::write_some(std::span<const const_buffer> bs) const {
+  WEFT_OR_THROW("write", write_some(bs, ec));
+}
 std::size_t conn::send_file(int file, off_t offset, std::size_t n) const {
   WEFT_OR_THROW("sendfile", send_file(file, offset, n, ec));
 }
@@ -121,6 +124,14 @@ std::size_t conn::write_some(const_buffer b, std::error_code& ec) const {
   return count(s_->call(poll_mode::write, ec, [&](int fd) noexcept {
     return nothing ? 0 : detail::sys::send(fd, b.data(), std::min(b.size(), most));
   }));
+}
+
+std::size_t conn::write_some(std::span<const const_buffer> bs, std::error_code& ec) const {
+  if (closed(s_, ec)) return 0;
+  iovec v[batch];
+  const std::size_t n = gather(bs, 0, v);
+  return count(s_->call(poll_mode::write, ec,
+                        [&](int fd) noexcept { return n == 0 ? 0 : detail::sys::send(fd, v, n); }));
 }
 
 std::size_t conn::send_file(int file, off_t offset, std::size_t n, std::error_code& ec) const {
