@@ -25,6 +25,12 @@ void sleep_for_good() noexcept {
   for (;;) nobody.sleep();
 }
 
+void stop_if_left_behind() noexcept {
+  const thread_words* t = own_words();
+  const M* m = t->m;
+  if (left_behind(m) && t->in_rt.load(memory_order_relaxed) == 1) sleep_for_good();
+}
+
 bool wait_locked(M* m) noexcept {
   sched.lock.lock();
   m->waits_locked = true;

@@ -117,7 +117,7 @@ bool make_runnable(G* g) noexcept {
 // From a thread without a P. Status and queue change together under the lock, so that an audit
 // never sees one without the other (a stopped world does not stop plain threads).
 void ready_foreign(G* g) noexcept {
-  if (left_behind(current_m())) sleep_for_good();
+  stop_if_left_behind();
   sched.lock.lock();
   if (make_runnable(g)) sched.runq.push(g);
   sched.lock.unlock();

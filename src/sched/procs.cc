@@ -17,6 +17,7 @@
 #include "os/cgroup.h"
 #include "os/cpu.h"
 #include "os/thread.h"
+#include "sched/park.h"
 #include "sched/sched.h"
 #include "sched/timers.h"
 #include "stack/stack.h"
@@ -195,7 +196,12 @@ std::uint32_t resize(std::uint32_t n) noexcept {
 }
 
 stopped_world::stopped_world() {
+  maybe_preempt();
   world_sem.lock(wait_reason::world);
+  if (left_behind(current_m())) {  // it ended while we waited, or came here without a P
+    world_sem.unlock();
+    sleep_for_good();
+  }
   enter_rt();  // until the end: our P stays ours
   stopped_ = sched.active.load(memory_order_acquire);
   if (!stopped_) return;

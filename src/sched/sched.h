@@ -189,11 +189,15 @@ enum class queue_end { front, back };
 void queue_kept(M* m, G* g, queue_end where) noexcept;  // under lock: g is runnable, in place
 bool sleep_kept(M* m, G* g) noexcept;  // after queue_kept, without the lock; false: the run is over
 [[noreturn]] void sleep_for_good() noexcept;
-// The goroutine that runs here, without a P, belongs to a run that is over: it must go no further.
+// The goroutine that runs here belongs to a run that is over.
 inline bool left_behind(const M* m) noexcept {
   return m != nullptr && m->curg != nullptr &&
          m->curg->run_id != sched.run_id.load(memory_order_relaxed);
 }
+// Without a P, and only inside the caller's own section: if the goroutine that runs here belongs to
+// a run that is over it goes no further. Not while a lock is held: others would wait for it for
+// ever.
+void stop_if_left_behind() noexcept;
 
 // -- syscall.cc, detach.cc
 void settle_hold(M* m) noexcept;      // hold_p's other half

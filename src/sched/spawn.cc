@@ -256,6 +256,7 @@ void goroutine_main(void* gp, void*, void*) {
     end_of_life(g);
     M* m = current_m();  // after user code: it may have parked
     P* p = hold_p(m);
+    if (p == nullptr) stop_if_left_behind();
     count_exit(p);
     G* next = next_after(m, p, g);
     if (!may_take_over || next == nullptr || next->sp != nullptr || !is_default(g->stk))
@@ -338,6 +339,7 @@ void goroutine_exit(G* g) noexcept {
   end_of_life(g);
   M* m = current_m();
   P* p = hold_p(m);
+  if (p == nullptr) stop_if_left_behind();
   count_exit(p);
   leave_for_good(m, g, next_after(m, p, g), exit_commit, g, nullptr);
 }
@@ -428,7 +430,7 @@ void spawn_commit(spawn_ticket t, void (*run)(void*)) noexcept {
   P* p = own_p();
   prepare(g, p, run, t.storage);
   if (p == nullptr) {  // as in ready_foreign
-    if (left_behind(current_m())) sleep_for_good();
+    stop_if_left_behind();
     sched.lock.lock();
     g->run_id = sched.run_id.load(memory_order_relaxed);  // this run, or the next (clear_world)
     sched.foreign_created.fetch_add(1, memory_order_relaxed);

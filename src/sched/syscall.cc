@@ -45,6 +45,7 @@ bool take_any_p(M* m) noexcept {
 }
 
 void exit_slow(M* m, G* g) noexcept {
+  stop_if_left_behind();
   if (take_any_p(m)) return;
   if (g->bound || m->on_system_stack) {
     if (!wait_for_p(m, g)) sleep_for_good();
@@ -85,8 +86,9 @@ bool settle(M* m) noexcept {
   }
 }
 
+// Not for good while a lock is held (park is called with one): others would wait for it for ever.
 void settle_hold(M* m) noexcept {
-  if (!settle(m)) sleep_for_good();
+  if (!settle(m) && own_words()->in_rt.load(memory_order_relaxed) == 1) sleep_for_good();
 }
 
 P* take_from_syscall(M* m) noexcept {

@@ -9,6 +9,7 @@
 #include "os/mutex.h"
 #include "os/note.h"
 #include "sched/park.h"
+#include "sched/sched.h"
 
 namespace weft::rt {
 
@@ -113,6 +114,10 @@ class parking_lock {
   void unlock() noexcept {
     mu_.lock();
     waiter* w = waiters_.pop();
+    // A goroutine of a run that is over may have come after forget_goroutines, without a P.
+    while (w != nullptr && w->g != nullptr &&
+           w->g->run_id != sched.run_id.load(memory_order_relaxed))
+      w = waiters_.pop();
     held_ = w != nullptr;
     mu_.unlock();
     if (w != nullptr) w->wake();

@@ -193,6 +193,7 @@ void acquire_p(M* m, P* p) noexcept {
   WEFT_DEBUG_ASSERT(m->p == nullptr && p->m.load(memory_order_relaxed) == nullptr);
   m->p = p;
   m->strays.store(false, memory_order_relaxed);
+  m->hold.store(hold_state::owned, memory_order_relaxed);  // `left` ends with the goroutine
   p->m.store(m, memory_order_relaxed);
   p->last_m = m;
   // A new owner is a new slice; sysmon's samples of the old one are void.
