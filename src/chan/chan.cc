@@ -109,26 +109,22 @@ void chan_core::destroy() noexcept {
 void chan_core::move(void* to, void* from) const {
   if (ops_->move != nullptr) {
     ops_->move(to, from);
-  } else if (ops_->size == sizeof(std::uint64_t)) {
-    std::memcpy(to, from, sizeof(std::uint64_t));
   } else {
-    std::memcpy(to, from, ops_->size);
+    copy(to, from);
   }
 }
 
 void chan_core::give(sink to, void* from) const {
   if (to.put != nullptr) {
     to.put(to.to, from);
-  } else if (ops_->size == sizeof(std::uint64_t)) {
-    std::memcpy(to.to, from, sizeof(std::uint64_t));
-  } else if (ops_->size != 0) {
-    std::memcpy(to.to, from, ops_->size);
+  } else {
+    copy(to.to, from);
   }
 }
 
 void chan_core::push(void* value) {
   const std::size_t n = count_.load(std::memory_order_relaxed);
-  if (ops_->size != 0) move(cell(head_ + n), value);
+  if (size_ != 0) move(cell(head_ + n), value);
   count_.store(n + 1, std::memory_order_release);  // with looks_empty, looks_full
 }
 
@@ -246,6 +242,8 @@ op_result chan_core::recv_now(sink to, chan_wait** woken) {
 
 // -- plain operations
 
+struct already_locked {};
+
 // One operation under the lock. Unlocks and wakes at its end; also when a move throws (on the way a
 // sender may have been served whose turn it was).
 struct chan_core::op {
@@ -253,6 +251,7 @@ struct chan_core::op {
   chan_wait* woken = nullptr;
 
   explicit op(chan_core* core) noexcept : c(core) { c->lock(); }
+  op(chan_core* core, already_locked) noexcept : c(core) {}
   op(const op&) = delete;
   op& operator=(const op&) = delete;
   ~op() {
@@ -260,36 +259,105 @@ struct chan_core::op {
     c->unlock();
     if (woken != nullptr) woken->w->wake();
   }
-  // Parks; the commit unlocks. The record is in its queue.
-  static bool wait(op& o, chan_wait& me, wait_reason why) {
-    chan_core* core = std::exchange(o.c, nullptr);
-    me.w->wait([](void*, void* arg) { static_cast<chan_core*>(arg)->unlock(); }, core, why);
-    return me.success;
-  }
 };
+
+// The common cases first, each a few dozen instructions: a value that is copied, and room, a value
+// or one who waits for it. Everything else is the business of send_rest and recv_rest.
+
+// Under the lock; unlocks and wakes. w is claimed and first in q.
+inline void chan_core::hand_over(wait_queue& q, chan_wait* w, sink to, void* from) noexcept {
+  give(to, from);
+  chan_wait* next = w->next;
+  q.first.store(next, std::memory_order_release);  // with looks_empty, looks_full
+  (next == nullptr ? q.last : next->prev) = nullptr;
+  w->queued = false;
+  w->success = w->won = true;
+  waiter* sleeper = w->w;
+  unlock();
+  sleeper->wake();
+}
 
 op_result chan_core::send(void* value) {
   rt::maybe_preempt();
-  op o(this);
-  if (const op_result r = send_now(value, &o.woken); r != op_result::would_block) return r;
-  waiter w;
-  chan_wait me;
-  me.w = &w;
-  me.value = value;
-  enqueue(senders_, &me);
-  return op::wait(o, me, wait_reason::chan_send) ? op_result::ok : op_result::closed;
+  lock();
+  if (plain_ && !closed_.load(std::memory_order_relaxed)) [[likely]] {
+    chan_wait* r = receivers_.first.load(std::memory_order_relaxed);
+    if (r == nullptr) {
+      const std::size_t n = count_.load(std::memory_order_relaxed);
+      if (n < capacity_) {
+        copy(cell(head_ + n), value);
+        count_.store(n + 1, std::memory_order_release);  // with looks_empty, looks_full
+        unlock();
+        return op_result::ok;
+      }
+      return send_wait(value);
+    } else if (r->claim_for_good()) {
+      hand_over(receivers_, r, r->to, value);
+      return op_result::ok;
+    }
+  }
+  return send_rest(value);
 }
 
 op_result chan_core::recv(sink to) {
   rt::maybe_preempt();
-  op o(this);
-  if (const op_result r = recv_now(to, &o.woken); r != op_result::would_block) return r;
+  lock();
+  if (plain_) [[likely]] {
+    const std::size_t n = count_.load(std::memory_order_relaxed);
+    chan_wait* s = senders_.first.load(std::memory_order_relaxed);
+    if (n == 0) {
+      if (s == nullptr) {
+        if (!closed_.load(std::memory_order_relaxed)) return recv_wait(to);
+      } else if (s->claim_for_good()) {
+        hand_over(senders_, s, to, s->value);
+        return op_result::ok;
+      }
+    } else if (s == nullptr) {
+      give(to, cell(head_));
+      head_ = head_ + 1 < cells_ ? head_ + 1 : 0;
+      count_.store(n - 1, std::memory_order_release);  // with looks_empty, looks_full
+      unlock();
+      return op_result::ok;
+    }
+  }
+  return recv_rest(to);
+}
+
+op_result chan_core::send_rest(void* value) {
+  op o(this, already_locked{});
+  const op_result r = send_now(value, &o.woken);
+  if (r != op_result::would_block) return r;
+  o.c = nullptr;  // send_wait unlocks
+  return send_wait(value);
+}
+
+op_result chan_core::recv_rest(sink to) {
+  op o(this, already_locked{});
+  const op_result r = recv_now(to, &o.woken);
+  if (r != op_result::would_block) return r;
+  o.c = nullptr;  // recv_wait unlocks
+  return recv_wait(to);
+}
+
+// Under the lock; the commit unlocks.
+inline op_result chan_core::wait_in(wait_queue& q, chan_wait& me, wait_reason why) {
   waiter w;
-  chan_wait me;
   me.w = &w;
+  enqueue(q, &me);
+  w.wait([](void*, void* c) { static_cast<chan_core*>(c)->unlock(); }, this, why);
+  return me.success ? op_result::ok : op_result::closed;
+}
+
+op_result chan_core::send_wait(void* value) {
+  chan_wait me;
+  me.value = value;
+  return wait_in(senders_, me, wait_reason::chan_send);
+}
+
+op_result chan_core::recv_wait(sink to) {
+  chan_wait me;
   me.to = to;
-  enqueue(receivers_, &me);
-  return op::wait(o, me, wait_reason::chan_receive) ? op_result::ok : op_result::closed;
+  return wait_in(receivers_, me, wait_reason::chan_receive);
 }
 
 op_result chan_core::try_send_slow(void* value) {
@@ -319,33 +387,60 @@ bool chan_core::close() {
   return close_now();
 }
 
+// Under the lock: up to n of those who wait, claimed, out of their queue. Fewer: there are no more.
+std::uint32_t chan_core::take_waiters(chan_wait** out, std::uint32_t n) noexcept {
+  std::uint32_t k = 0;
+  for (wait_queue* q : {&receivers_, &senders_}) {
+    while (k < n) {
+      chan_wait* w = q->first.load(std::memory_order_relaxed);
+      if (w == nullptr) break;
+      __builtin_prefetch(w->next);
+      dequeue(*q, w);
+      if (w->left_behind() || (w->shared != nullptr && !w->shared->take())) continue;
+      w->won = true;
+      out[k++] = w;
+    }
+  }
+  return k;
+}
+
+// A million may wait, each record on a stack of its own: they are taken and woken in batches, so
+// that each is fetched into the cache once, and the first ones run while the last ones still wait.
+// The first to be woken may let go of the channel: it is pinned until the last batch is taken.
 bool chan_core::close_now() noexcept {
+  constexpr std::uint32_t batch = 64;
+  chan_wait* list[batch];
+  rt::G* gs[batch];
   lock();
   if (closed_.load(std::memory_order_relaxed)) {
     unlock();
     return false;
   }
   closed_.store(true, std::memory_order_release);  // with closed(), looks_empty, looks_full
-  // Everybody who waits, claimed here and woken after the unlock.
-  chan_wait* all = nullptr;
-  chan_wait** end = &all;
-  for (wait_queue* q : {&receivers_, &senders_}) {
-    while (chan_wait* w = q->first.load(std::memory_order_relaxed)) {
-      dequeue(*q, w);
-      if (w->shared != nullptr && !w->shared->take()) continue;
-      w->won = true;
-      w->next = nullptr;
-      *end = w;
-      end = &w->next;
+  ++pins_;
+  for (;;) {
+    const std::uint32_t n = take_waiters(list, batch);
+    const bool over = n < batch;
+    const bool last = over && --pins_ == 0 && orphan_;
+    unlock();
+    std::uint32_t k = 0;
+    for (std::uint32_t i = 0; i < n; ++i) {
+      waiter* w = list[i]->w;
+      if (w->g != nullptr) {
+        gs[k++] = w->g;
+      } else {
+        w->wake();
+      }
     }
+    if (k == 1) {
+      rt::ready(gs[0]);  // runs next
+    } else if (k != 0) {
+      rt::ready(gs, k);
+    }
+    if (last) destroy();
+    if (over) return true;
+    lock();
   }
-  unlock();
-  while (all != nullptr) {
-    chan_wait* w = all;
-    all = w->next;  // before the wake-up: it is on his stack
-    w->w->wake();
-  }
-  return true;
 }
 
 // -- for ever

@@ -85,6 +85,8 @@ struct chan_wait {
   bool success = false;     // a value has passed; else the channel was closed
   bool won = false;         // of several: this one
 
+  // Under the channel's lock, where moves do not throw. False: somebody else has it, or nobody may.
+  bool claim_for_good() noexcept { return !left_behind() && (shared == nullptr || shared->take()); }
   // A goroutine whose run is over never runs again: it must not be given anything.
   bool left_behind() const noexcept {
     const rt::G* g = w->g;

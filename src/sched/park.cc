@@ -144,7 +144,8 @@ void ready(G** gs, std::uint32_t n) noexcept {
   const in_runtime in;
   M* m = current_m();
   P* p = m != nullptr ? hold_p(m) : nullptr;
-  if (p == nullptr) {
+  if (p == nullptr) {  // as in ready_foreign
+    if (left_behind(m)) sleep_for_good();
     sched.lock.lock();
     for (std::uint32_t i = 0; i < n; ++i) {
       if (make_runnable(gs[i])) sched.runq.push(gs[i]);

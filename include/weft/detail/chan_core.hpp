@@ -15,6 +15,10 @@
 
 #include <weft/detail/spawn.hpp>
 
+namespace weft::rt {
+enum class wait_reason : std::uint8_t;
+}
+
 namespace weft::detail {
 
 struct nothing {};  // the element of chan<void>
@@ -128,9 +132,13 @@ class chan_core {
                                   void (*last_rites)(chan_core*) noexcept);
   void* extra() noexcept {
     constexpr std::size_t a = alignof(std::max_align_t);
-    return reinterpret_cast<std::byte*>(this) + (buffer_at_ + cells_ * ops_->size + a - 1) / a * a;
+    return reinterpret_cast<std::byte*>(this) + (buffer_at_ + cells_ * size_ + a - 1) / a * a;
   }
-  chan_core(std::size_t capacity, const elem_ops& ops) noexcept : ops_(&ops), capacity_(capacity) {}
+  chan_core(std::size_t capacity, const elem_ops& ops) noexcept
+      : capacity_(capacity),
+        size_(ops.size),
+        plain_(ops.move == nullptr && ops.destroy == nullptr && ops.nothrow),
+        ops_(&ops) {}
   WEFT_API void last_handle_gone() noexcept;
   void destroy() noexcept;
   WEFT_API op_result try_send_slow(void* value);
@@ -142,8 +150,14 @@ class chan_core {
   static void unlock_slow(std::atomic<std::uint32_t>* word) noexcept;
 
   void* cell(std::size_t i) noexcept {
-    return reinterpret_cast<std::byte*>(this) + buffer_at_ +
-           (i < cells_ ? i : i - cells_) * ops_->size;
+    return reinterpret_cast<std::byte*>(this) + buffer_at_ + (i < cells_ ? i : i - cells_) * size_;
+  }
+  void copy(void* to, const void* from) const noexcept {
+    if (size_ == sizeof(std::uint64_t)) {
+      std::memcpy(to, from, sizeof(std::uint64_t));
+    } else if (size_ != 0) {
+      std::memcpy(to, from, size_);
+    }
   }
   void move(void* to, void* from) const;
   void give(sink to, void* from) const;
@@ -152,6 +166,14 @@ class chan_core {
   // Under the lock. would_block: must wait. *woken: whom to wake after the unlock.
   op_result send_now(void* value, chan_wait** woken);
   op_result recv_now(sink to, chan_wait** woken);
+  // The rest of send and recv; under the lock, without it when they return.
+  op_result send_rest(void* value);
+  op_result recv_rest(sink to);
+  op_result send_wait(void* value);
+  op_result recv_wait(sink to);
+  op_result wait_in(wait_queue& q, chan_wait& me, rt::wait_reason why);
+  void hand_over(wait_queue& q, chan_wait* w, sink to, void* from) noexcept;
+  std::uint32_t take_waiters(chan_wait** out, std::uint32_t n) noexcept;
   static void enqueue(wait_queue& q, chan_wait* w) noexcept;
   static void dequeue(wait_queue& q, chan_wait* w) noexcept;
   chan_wait* claim_first(wait_queue& q) noexcept;
@@ -168,10 +190,12 @@ class chan_core {
   std::atomic<std::size_t> count_{0};
   wait_queue receivers_, senders_;
   // -- constant.
-  const elem_ops* ops_;
   std::size_t capacity_;
+  std::size_t size_;           // of an element
   std::size_t cells_ = 0;      // one more than the capacity if a move may throw
   std::size_t buffer_at_ = 0;  // from `this`
+  bool plain_;                 // to move an element is to copy its bytes
+  const elem_ops* ops_;
   void (*last_rites_)(chan_core*) noexcept = nullptr;
   std::size_t from_base_ = 0;  // `this` from where its memory begins
   // -- handles.

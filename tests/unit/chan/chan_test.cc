@@ -563,6 +563,32 @@ TEST_F(Chan, CloseWakesEverybody) {
   });
 }
 
+// More than close takes at a time; the first to wake drops the last handle while close is still at
+// it.
+TEST_F(Chan, CloseOutlivesTheLastHandle) {
+  run_on_each([] {
+    constexpr int n = 200;
+    std::optional<chan<int>> c(std::in_place);
+    std::atomic<int> woken{0};
+    std::vector<watched> all;
+    for (int i = 0; i < n; ++i) {
+      all.emplace_back([&c, &woken, i] {
+        if (i % 4 == 0) {
+          EXPECT_EQ(select(recv(chan<int>()), recv(*c)), 1);
+        } else {
+          EXPECT_FALSE(c->recv());
+        }
+        if (woken.fetch_add(1) == 0) c.reset();
+      });
+    }
+    for (const watched& w : all) ASSERT_TRUE(w.wait_parked());
+    c->close();
+    for (const watched& w : all) ASSERT_TRUE(w.wait_done());
+    EXPECT_EQ(woken, n);
+    EXPECT_FALSE(c);
+  });
+}
+
 TEST_F(Chan, OneOfManyClosesWins) {
   run_on_each([] {
     for (int round = 0; round < scaled(100); ++round) {
