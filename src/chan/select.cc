@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Select: the first of several sends and receives that can go on.
 //
-// All channels are locked, in the order of their addresses, so the cases are tried on one
-// consistent view and two selects cannot deadlock. The cases are tried in random order; if none is
-// ready, a record for each goes into its channel's queue, all sharing one claim, and the goroutine
-// parks. Whoever takes the claim (a sender, a receiver, a close, the deadline) wakes it. Awake, it
-// takes its other records out, O(1) each, under one lock at a time.
+// First a look without locks: of the cases that seem ready one is chosen at random and tried, under
+// its own channel's lock. If none is, or it was somebody else's in the end, all channels are
+// locked, in the order of their addresses, so that 'none is ready' is the truth of one moment and
+// two selects cannot deadlock. Then a record for each case goes into its channel's queue, all
+// sharing one claim, and the goroutine parks. Whoever takes the claim (a sender, a receiver, a
+// close, the deadline) wakes it. Awake, it takes its other records out, O(1) each, under one lock
+// at a time.
 //
 // The commit unlocks from the highest address down. The one who waits may be woken after the first
 // unlock and goes on elsewhere, but it needs every lock once more, and the lowest first: so nothing
@@ -50,6 +52,30 @@ struct alarm : rt::timer {
   }
 };
 
+// Of those offered, one with equal chances.
+class lottery {
+ public:
+  void offer(std::size_t i) noexcept {
+    if (++n_ == 1) {
+      rng_ = rt::random(random_seed());
+      won_ = i;
+    } else if (rng_.below(n_) == 0) {
+      won_ = i;
+    }
+  }
+  bool empty() const noexcept { return n_ == 0; }
+  std::size_t winner() const noexcept { return won_; }
+
+ private:
+  rt::random rng_;
+  std::uint32_t n_ = 0;
+  std::size_t won_ = 0;
+};
+
+bool looks_ready(const select_case& k) noexcept {
+  return k.is_send ? !k.c->looks_full() : !k.c->looks_empty();
+}
+
 }  // namespace
 
 // One select under way; on the stack of the one who selects.
@@ -69,9 +95,19 @@ struct selection {
   }
 
   void sort() noexcept {
-    std::sort(order, order + n, [this](std::uint16_t a, std::uint16_t b) {
+    const auto before = [this](std::uint16_t a, std::uint16_t b) {
       return std::less<>()(cases[a].c, cases[b].c);
-    });
+    };
+    if (n > inline_cases) {
+      std::sort(order, order + n, before);
+      return;
+    }
+    for (std::size_t i = 1; i < n; ++i) {
+      const std::uint16_t x = order[i];
+      std::size_t at = i;
+      for (; at > 0 && before(x, order[at - 1]); --at) order[at] = order[at - 1];
+      order[at] = x;
+    }
   }
   // A channel that stands in several cases is locked once.
   void lock_all() noexcept {
@@ -100,12 +136,25 @@ struct selection {
       if (i == 0 || channel(i) != channel(i - 1)) ++channel(i)->pins_;
     }
   }
+  static select_result try_one(const select_case* cases, std::size_t n);
   select_result try_all();
   select_result wait();
   select_result leave_all() noexcept;
 };
 
-// Under the locks.
+// Without locks. -1: nothing seemed ready, or it was gone.
+select_result selection::try_one(const select_case* cases, std::size_t n) {
+  lottery ready;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (cases[i].c != nullptr && looks_ready(cases[i])) ready.offer(i);
+  }
+  if (ready.empty()) return {-1, op_result::would_block};
+  const select_case& k = cases[ready.winner()];
+  const op_result r = k.is_send ? k.c->try_send_slow(k.value) : k.c->try_recv_slow(k.to);
+  return {r == op_result::would_block ? -1 : static_cast<int>(ready.winner()), r};
+}
+
+// Under the locks; without them if it returns a case or throws.
 select_result selection::try_all() {
   struct guard {
     selection* s;
@@ -115,22 +164,17 @@ select_result selection::try_all() {
       if (woken != nullptr) woken->w->wake();
     }
   } g{this};
-  // A random permutation, made as far as it is needed.
-  rt::random rng(random_seed());
-  std::uint16_t turn[inline_cases];
-  std::unique_ptr<std::uint16_t[]> more;
-  std::uint16_t* at = turn;
-  if (n > inline_cases) {
-    more = std::make_unique_for_overwrite<std::uint16_t[]>(n);
-    at = more.get();
-  }
-  std::copy(order, order + n, at);
-  for (std::size_t i = 0; i < n; ++i) {
-    std::swap(at[i], at[i + rng.below(static_cast<std::uint32_t>(n - i))]);
-    const select_case& k = cases[at[i]];
+  for (;;) {
+    lottery ready;
+    for (std::size_t i = 0; i < n; ++i) {
+      if (looks_ready(cases[order[i]])) ready.offer(order[i]);
+    }
+    if (ready.empty()) break;
+    const select_case& k = cases[ready.winner()];
     const op_result r =
         k.is_send ? k.c->send_now(k.value, &g.woken) : k.c->recv_now(k.to, &g.woken);
-    if (r != op_result::would_block) return {at[i], r};
+    if (r != op_result::would_block) return {static_cast<int>(ready.winner()), r};
+    // All who waited there were somebody else's, and are out of the queue now.
   }
   g.s = nullptr;  // the locks stay
   return {-1, op_result::would_block};
@@ -142,7 +186,7 @@ select_result selection::wait() {
   pin_all();
   for (std::size_t i = 0; i < n; ++i) {
     const select_case& k = cases[order[i]];
-    chan_wait& r = records[i];
+    chan_wait& r = *::new (&records[i]) chan_wait;
     r.w = &w;
     r.value = k.value;
     r.to = k.to;
@@ -193,6 +237,7 @@ select_result selection::leave_all() noexcept {
 select_result select_cases(const select_case* cases, std::size_t n, std::int64_t deadline,
                            bool may_block) {
   if (may_block) rt::maybe_preempt();
+  if (const select_result r = selection::try_one(cases, n); r.index >= 0) return r;
   std::uint16_t few[inline_cases];
   std::unique_ptr<std::uint16_t[]> many;
   std::uint16_t* order = few;
@@ -220,10 +265,13 @@ select_result select_cases(const select_case* cases, std::size_t n, std::int64_t
     const select_case& k = cases[order[0]];
     return {order[0], k.is_send ? k.c->send(k.value) : k.c->recv(k.to)};
   }
-  chan_wait records[inline_cases];
-  std::unique_ptr<chan_wait[]> more;
-  if (live > inline_cases) more = std::make_unique<chan_wait[]>(live);
-  selection s{cases, live, order, more != nullptr ? more.get() : records, deadline, {}, {}, {}};
+  static_assert(std::is_trivially_destructible_v<chan_wait>);  // made by wait(), if at all
+  alignas(chan_wait) std::byte inline_records[inline_cases * sizeof(chan_wait)];
+  std::unique_ptr<std::byte[]> more;
+  if (live > inline_cases)
+    more = std::make_unique_for_overwrite<std::byte[]>(live * sizeof(chan_wait));
+  auto* records = reinterpret_cast<chan_wait*>(more != nullptr ? more.get() : inline_records);
+  selection s{cases, live, order, records, deadline, {}, {}, {}};
   if (live > 1) s.sort();
   s.lock_all();
   const select_result r = s.try_all();
