@@ -46,9 +46,10 @@ struct alarm : rt::timer {
   claim* shared = nullptr;
   rt::waiter* w = nullptr;
 
-  static void ring(rt::timer* t) noexcept {
+  // Only a goroutine arms it.
+  static rt::G* ring(rt::timer* t) noexcept {
     auto* self = static_cast<alarm*>(t);
-    if (self->shared->expire()) self->w->wake();
+    return self->shared->expire() ? self->w->g : nullptr;
   }
 };
 

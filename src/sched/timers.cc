@@ -101,7 +101,8 @@ void sleep_until(std::int64_t deadline, wait_reason why) {
   sleeper s;
   s.g = m->curg;
   s.until = deadline;
-  s.fire = [](timer* t) noexcept { ready(static_cast<sleeper*>(t)->g); };
+  s.fixed = true;
+  s.fire = [](timer* t) noexcept { return static_cast<sleeper*>(t)->g; };
   park(
       [](void*, void* arg) {
         auto* self = static_cast<sleeper*>(arg);
@@ -112,24 +113,26 @@ void sleep_until(std::int64_t deadline, wait_reason why) {
 
 namespace {
 
-// Fires what is due in h, durable ones in batches outside the lock.
+// Fires what is due in h, in batches: under the lock it is settled who is woken and which durable
+// ones fire, outside it that is done. Whoever is to be woken waits until then: it is ours alone.
 bool fire_due(timer_home& h, std::int64_t now) noexcept {
   struct due {
     durable_timer* t;
     std::uint64_t seq;
   };
-  constexpr std::size_t batch = 32;
+  constexpr std::size_t batch = 64;
   due list[batch];
+  G* wake[batch];
   bool any = false;
   for (;;) {
     std::size_t n = 0;
+    std::uint32_t woken = 0;
+    timer* t = nullptr;
     h.lock.lock();
-    while (n < batch) {
-      timer* t = h.heap.pop_due(now);
-      if (t == nullptr) break;
+    while (n < batch && woken < batch && (t = h.heap.pop_due(now)) != nullptr) {
       any = true;
       if (!t->durable) {
-        t->fire(t);
+        if (G* g = t->fire(t)) wake[woken++] = g;
         continue;
       }
       auto* d = static_cast<durable_timer*>(t);
@@ -137,8 +140,13 @@ bool fire_due(timer_home& h, std::int64_t now) noexcept {
     }
     h.earliest.store(h.heap.earliest(), memory_order_seq_cst);
     h.lock.unlock();
+    if (woken == 1) {
+      ready(wake[0]);  // runs next
+    } else if (woken != 0) {
+      ready(wake, woken);
+    }
     for (std::size_t i = 0; i < n; ++i) list[i].t->fired(list[i].t, list[i].seq, now);
-    if (n < batch) return any;
+    if (t == nullptr) return any;
   }
 }
 

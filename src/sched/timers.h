@@ -2,7 +2,8 @@
 // Timers of goroutines: armed on the P they run on, fired by whoever schedules.
 //
 // A plain timer lies on the stack of the goroutine that waits. fire(t) runs under the heap's lock,
-// on an M with a P: it may make goroutines ready and nothing else; it must not arm or disarm.
+// on an M with a P: it may make goroutines ready, or return one that is made ready after the lock
+// (nobody else may wake that one then), and nothing else; it must not arm or disarm.
 // Because of the lock, when disarm() has returned, t is neither pending nor being fired: its memory
 // may go.
 //

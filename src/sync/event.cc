@@ -28,7 +28,7 @@ struct event::waiting {
 };
 
 struct event::timed : waiting, rt::timer {
-  static void time_is_up(rt::timer* t) noexcept;
+  static rt::G* time_is_up(rt::timer* t) noexcept;
 };
 
 std::int64_t now_ns() noexcept { return rt::nanotime(); }
@@ -71,10 +71,10 @@ void event::waiting::publish() noexcept {
 }
 
 // Under the timer heap's lock. If the event has happened, set() wakes us.
-void event::timed::time_is_up(rt::timer* t) noexcept {
+rt::G* event::timed::time_is_up(rt::timer* t) noexcept {
   waiting* self = static_cast<timed*>(t);
   const event* e = self->e;
-  if (!e->lock()) return;
+  if (!e->lock()) return nullptr;
   self->timed_out = true;
   const bool parked = self->queued;
   if (parked) {
@@ -82,7 +82,7 @@ void event::timed::time_is_up(rt::timer* t) noexcept {
     (self->next == nullptr ? e->last_ : self->next->prev) = self->prev;
   }
   e->unlock();
-  if (parked) self->w.wake();
+  return parked ? self->w.g : nullptr;
 }
 
 namespace {

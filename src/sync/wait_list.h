@@ -112,7 +112,10 @@ class alarm : private rt::timer {
   }
   void set() noexcept {
     if (deadline_ == no_deadline || armed_ || who_.w.g == nullptr) return;
-    fire = [](rt::timer* t) noexcept { static_cast<alarm*>(t)->who_.expire(); };
+    fire = [](rt::timer* t) noexcept -> rt::G* {
+      static_cast<alarm*>(t)->who_.expire();
+      return nullptr;
+    };
     armed_ = true;
     rt::arm(this, deadline_);
   }

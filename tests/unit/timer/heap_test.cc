@@ -84,6 +84,32 @@ TEST(TimerHeap, RandomPushesRemovalsAndPops) {
   }
 }
 
+// Fixed ones are never told their place, and come out in order all the same.
+TEST(TimerHeap, FixedOnesAmongOthers) {
+  constexpr int n = 1000;
+  timer_heap h;
+  const auto timers = std::make_unique<timer[]>(n);
+  random r(11);
+  for (int i = 0; i < n; ++i) {
+    timers[i].fixed = i % 3 != 0;
+    timers[i].when = r.below(500);
+    h.push(&timers[i]);
+    EXPECT_EQ(timers[i].place != 0, !timers[i].fixed);
+  }
+  int left = n;
+  for (int i = 0; i < n; i += 6) {  // those that can be taken out
+    h.remove(&timers[i]);
+    --left;
+  }
+  EXPECT_TRUE(h.sound());
+  for (std::int64_t last = 0; timer* t = h.pop(); --left) {
+    ASSERT_GE(t->when, last);
+    ASSERT_EQ(t->place, 0U);
+    last = t->when;
+  }
+  EXPECT_EQ(left, 0);
+}
+
 TEST(TimerHeap, AMillionPending) {
   constexpr auto n = static_cast<std::size_t>(unit_test::scaled(1'000'000));
   timer_heap h;
