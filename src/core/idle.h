@@ -123,7 +123,12 @@ class idle_word {
   void leave_note() noexcept {
     change([](idle_counts& c) { c.need = true; });
   }
-  void reset() noexcept { word_.store(0, memory_order_seq_cst); }
+  // A run begins. Its predecessor's Ps have left the count, and its note is void; but a claim
+  // stays: a waker without a P (sysmon, a plain thread) may stand between claim_spinner and what
+  // follows it, and gives the claim back, or a P to it, in this run.
+  void forget_note() noexcept {
+    change([](idle_counts& c) { c.need = false; });
+  }
 
   static constexpr std::uint64_t pack(idle_counts c) noexcept {
     return c.idle_ps | (static_cast<std::uint64_t>(c.spinning) << 24) |

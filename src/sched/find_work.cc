@@ -215,6 +215,12 @@ void stop_spinning(M* m) noexcept {
   wake();
 }
 
+// Its run is over and its P nobody's. The next run counts on a spinner as long as it is counted.
+[[noreturn]] void leave_for_ever(M* m) noexcept {
+  if (m->spinning.load(memory_order_relaxed)) stop_spinning(m);
+  sleep_for_good();
+}
+
 // After having given up P and spin count.
 bool second_look() noexcept {
   // StoreLoad between the change of the idle word and the looks; partner: the waker's barrier
@@ -234,7 +240,9 @@ bool give_up(M* m) noexcept {
   P* p = m->p;
   flush_free(p);
   sched.lock.lock();
-  if (sched.stopping.load(memory_order_relaxed) || work_queued()) {
+  // An orphan must not end up on the next run's list of idle Ps (abandon, under this lock).
+  if (sched.stopping.load(memory_order_relaxed) || work_queued() ||
+      p->orphan.load(memory_order_relaxed)) {
     sched.lock.unlock();
     return true;
   }
@@ -270,10 +278,9 @@ bool give_up(M* m) noexcept {
 G* find_work(M* m) noexcept {
   for (;;) {
     P* p = m->p;
-    if (p->preempt.load(memory_order_relaxed) != 0) {
-      if (p->orphan.load(memory_order_acquire)) sleep_for_good();  // with clear_world
-      end_of_slice(p);
-    }
+    if (p->orphan.load(memory_order_acquire)) [[unlikely]]  // with abandon
+      leave_for_ever(m);
+    if (p->preempt.load(memory_order_relaxed) != 0) end_of_slice(p);
     if (sched.stopping.load(memory_order_seq_cst)) {
       stop_p(m);
       continue;

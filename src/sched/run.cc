@@ -91,7 +91,7 @@ void start_world(const config& c, M* m) {
   sched.stack_slot.store(stack_slot_size(c.stack_size), memory_order_relaxed);
   sched.stack_wanted = c.stack_size;
   sched.main_stack_wanted = c.main_stack_size;
-  sched.idle.reset();
+  sched.idle.forget_note();
   if (c.shuffle != 0) {
     for (std::uint32_t i = 0; i < nprocs(); ++i) p_at(i)->rng = random(c.shuffle + i);
   }

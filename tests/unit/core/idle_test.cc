@@ -37,7 +37,7 @@ TEST(IdleWord, PacksAndUnpacks) {
 
 // Brings a word into a state by its own transitions.
 void bring(idle_word& w, idle_counts c) {
-  w.reset();
+  ASSERT_EQ(w.load(), idle_counts{});
   for (std::uint32_t i = 0; i < c.spinning; ++i) {
     w.put_p();
     w.take_p(true);
@@ -146,7 +146,7 @@ TEST(IdleWord, TheSimpleSteps) {
   step(
       {2, 1, true}, [](idle_word& w) { w.leave_note(); }, {2, 1, true}, "leave_note");
   step(
-      {2, 1, true}, [](idle_word& w) { w.reset(); }, {0, 0, false}, "reset");
+      {0, 1, true}, [](idle_word& w) { w.forget_note(); }, {0, 1, false}, "forget_note");
 }
 
 // Threads take the part of Ms. The idle list is a number under a lock, as the real one; what each

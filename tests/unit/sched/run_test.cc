@@ -340,6 +340,31 @@ TEST_F(Run, LeftBehindComputingIsAbandoned) {
   EXPECT_EQ(later, 0);
 }
 
+// A waker without a P (sysmon, a plain thread) that the machine stops after it has claimed a
+// spinner: the run ends and the next begins before it goes on.
+TEST_F(Run, AWakersClaimOutlivesTheRun) {
+  using rt::sched;
+  run(with_procs(2), [] {
+    ASSERT_TRUE(eventually([] {
+      const rt::idle_counts c = sched.idle.load();
+      return c.idle_ps != 0 && c.spinning == 0 &&
+             sched.idle.claim_spinner() == rt::idle_word::wake_result::start;
+    }));
+  });
+  EXPECT_EQ(sched.idle.load().spinning, 1U);
+  run(with_procs(2), [] {
+    EXPECT_EQ(sched.idle.load().spinning, 1U);
+    sched.lock.lock();  // as wake_slow does where no P is left
+    sched.idle.unclaim_spinner();
+    sched.lock.unlock();
+    EXPECT_EQ(debug::audit(), 0);
+    std::atomic<int> ran{0};
+    for (int i = 0; i < 10; ++i) go([&ran] { ++ran; });
+    EXPECT_TRUE(eventually([&ran] { return ran == 10; }));
+  });
+  EXPECT_EQ(sched.idle.load().spinning, 0U);
+}
+
 TEST_F(Run, TheFirstThreadRunsNobodyButMain) {
   // Once main has left it, it only waits for the end: a goroutine that computed there would hold up
   // run's return.
