@@ -41,7 +41,9 @@ extern thread_local constinit weft::rt::thread_words weft_tls
 namespace weft::rt {
 
 // Defined by the scheduler (preempt.cc): the thread has left the runtime and was asked to stop.
-void attend() noexcept;
+// Always 0: so that the register of the result does not carry a thread's address out of it, which
+// tools/check_tls.py would have to take for one.
+int attend() noexcept;
 
 // No compiler may keep the address over a switch (core/current.h), hence the assembly.
 [[gnu::always_inline]] inline thread_words* own_words() noexcept {

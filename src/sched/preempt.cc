@@ -142,14 +142,15 @@ void preempt_here(M* m, const void* sp, std::uintptr_t pc) noexcept {
   leave_rt();
 }
 
-void attend() noexcept {
+int attend() noexcept {
   thread_words* t = own_words();
-  if (t->in_rt.load(memory_order_relaxed) != 0) return;
+  if (t->in_rt.load(memory_order_relaxed) != 0) return 0;
   t->attention.store(0, memory_order_relaxed);
   M* m = t->m;
-  if (m == nullptr || m->curg == nullptr) return;
+  if (m == nullptr || m->curg == nullptr) return 0;
   preempt_here(m, __builtin_frame_address(0),
                reinterpret_cast<std::uintptr_t>(__builtin_return_address(0)));
+  return 0;
 }
 
 // -- the signal
