@@ -22,7 +22,8 @@ std::size_t wanted_size() noexcept {
   const std::size_t page = page_size();
   const std::size_t frame = ::getauxval(AT_MINSIGSTKSZ);
   return signal_stack::guard +
-         (signal_stack::usable + frame + MINSIGSTKSZ + page - 1) / page * page;
+         (signal_stack::usable + frame + static_cast<std::size_t>(MINSIGSTKSZ) + page - 1) / page *
+             page;
 }
 
 }  // namespace

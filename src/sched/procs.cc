@@ -196,7 +196,10 @@ std::uint32_t resize(std::uint32_t n) noexcept {
 }
 
 stopped_world::stopped_world() {
-  maybe_preempt();
+  if (const M* m = current_m();
+      m != nullptr && m->curg != nullptr &&
+      (m->hold.load(memory_order_relaxed) != hold_state::owned || m->p == nullptr))
+    preempt_slow();  // for a P, which one that is left behind never gets
   world_sem.lock(wait_reason::world);
   if (left_behind(current_m())) {  // it ended while we waited, or came here without a P
     world_sem.unlock();

@@ -66,7 +66,7 @@ TEST(ContextWaits, SemaphoreAcquire) {
     EXPECT_EQ(s.acquire(ctx), errc::canceled);
     EXPECT_TRUE(s.try_acquire());
     s.release();
-    auto [late, stop] = with_timeout(background(), 2ms);
+    auto [late, stop] = with_timeout(background(), 100ms);
     EXPECT_FALSE(s.acquire(late));
     EXPECT_EQ(s.acquire(late), errc::deadline_exceeded);
     s.release();
