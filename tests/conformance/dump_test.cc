@@ -152,8 +152,8 @@ struct null_buffer : std::streambuf {
 };
 
 TEST(Conformance, DED_09_a_hundred_thousand) {
-  const int n = under_tsan ? 2000 : full_or(100'000, 10'000);
-  run_clean([n] {
+  static constexpr int n = under_tsan ? 2000 : full_or(100'000, 10'000);
+  run_clean([] {
     chan<int> c;
     for (int i = 0; i < n; ++i) go(sleeper, c);
     ASSERT_TRUE(all_wait(static_cast<std::size_t>(n)));

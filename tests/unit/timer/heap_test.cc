@@ -86,18 +86,18 @@ TEST(TimerHeap, RandomPushesRemovalsAndPops) {
 
 // Fixed ones are never told their place, and come out in order all the same.
 TEST(TimerHeap, FixedOnesAmongOthers) {
-  constexpr int n = 1000;
+  constexpr std::size_t n = 1000;
   timer_heap h;
   const auto timers = std::make_unique<timer[]>(n);
   random r(11);
-  for (int i = 0; i < n; ++i) {
+  for (std::size_t i = 0; i < n; ++i) {
     timers[i].fixed = i % 3 != 0;
     timers[i].when = r.below(500);
     h.push(&timers[i]);
     EXPECT_EQ(timers[i].place != 0, !timers[i].fixed);
   }
-  int left = n;
-  for (int i = 0; i < n; i += 6) {  // those that can be taken out
+  std::size_t left = n;
+  for (std::size_t i = 0; i < n; i += 6) {  // those that can be taken out
     h.remove(&timers[i]);
     --left;
   }
@@ -107,7 +107,7 @@ TEST(TimerHeap, FixedOnesAmongOthers) {
     ASSERT_EQ(t->place, 0U);
     last = t->when;
   }
-  EXPECT_EQ(left, 0);
+  EXPECT_EQ(left, 0U);
 }
 
 TEST(TimerHeap, AMillionPending) {
