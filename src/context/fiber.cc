@@ -86,7 +86,7 @@ void fiber_call_on(fiber& on, void* sp, void (*fn)(void*), void* arg) {
     const void* lo = nullptr;
     std::size_t size = 0;
     void* fake = nullptr;
-    std::exception_ptr error;
+    std::exception_ptr error = nullptr;
   } c{fn, arg};
   __sanitizer_start_switch_fiber(&c.fake, reinterpret_cast<void*>(on.lo), on.hi - on.lo);
   weft_call_on(
