@@ -246,8 +246,8 @@ void know_libraries() noexcept {
       [](dl_phdr_info* i, std::size_t, void*) {
         const char* n = i->dlpi_name;
         bool holds_locks = false;
-        for (const char* name :
-             {"libc.so", "ld-linux", "libstdc++", "libgcc", "libc++", "libunwind"})
+        for (const char* name : {"libc.so", "ld-linux", "libstdc++", "libgcc", "libc++",
+                                 "libunwind", "libasan", "libtsan", "libubsan"})
           holds_locks = holds_locks || std::strstr(n, name) != nullptr;
         if (!holds_locks) return 0;
         for (int k = 0; k < i->dlpi_phnum; ++k) {

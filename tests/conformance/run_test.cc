@@ -248,12 +248,16 @@ std::uint32_t largest_batch(int procs, int n) {
       spin_until([&] { return open.load(); });
     });
     EXPECT_TRUE(spin_until([&] { return there.load(); }));
-    std::thread([&] {
+    std::atomic<bool> queued{false};
+    std::thread other([&] {
       for (int i = 0; i < n; ++i) go(work);
-    }).join();
+      queued.store(true);
+    });
+    while (!queued.load()) rt::cpu_relax();  // awake: asleep we would lose our P
     EXPECT_EQ(rt::sched.runq.size(), static_cast<std::uint32_t>(n));
     open.store(true);
     EXPECT_TRUE(spin_until([&] { return ran.load() == n; }));
+    other.join();
   });
   return largest;
 }

@@ -12,6 +12,9 @@ INSTANTIATE_TEST_SUITE_P(In, LeftBehind, ::testing::Values("malloc", "printf", "
                          [](const auto& i) { return std::string(i.param); });
 
 TEST_P(LeftBehind, NothingHangsAfterwards) {
+#if defined(WEFT_ASAN)
+  GTEST_SKIP() << "GCC 12's ASan does not lock its allocator around a fork: the child may hang";
+#endif
   const outcome o = run_crash("left_behind", {GetParam(), "50"}, std::chrono::seconds(100));
   EXPECT_EQ(o.status, 0) << o;
   EXPECT_EQ(o.out, "alive\n") << o;

@@ -8,8 +8,11 @@ using namespace std::chrono_literals;
 
 int main() {
   return weft::run([] {
-    weft::chan<int> never;
-    weft::go([never] { (void)never.recv(); });
+    weft::chan<int> late;
+    weft::scope s;
+    s.go([late] { (void)late.recv(); });
     weft::sleep_for(400ms);
+    late.close();
+    s.wait();
   });
 }
