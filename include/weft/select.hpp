@@ -79,7 +79,7 @@ concept some_case = std::derived_from<std::remove_cvref_t<K>, case_base>;
 template <class T>
 [[gnu::noinline]] std::optional<T> take(std::optional<T>& value) {
   std::optional<T> v(std::move(value));
-  value.reset();
+  value.reset();  // NOLINT(bugprone-use-after-move): it is still engaged
   return v;
 }
 

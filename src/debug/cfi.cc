@@ -17,6 +17,7 @@
 #include "context/context.h"
 #include "debug/reader.h"
 
+// NOLINTNEXTLINE(readability-redundant-declaration): weak, for older libcs
 extern "C" int _dl_find_object(void*, struct dl_find_object*) noexcept __attribute__((weak));
 
 namespace weft::rt {

@@ -75,7 +75,7 @@ class dwarf {
 
   // dwarf_unit.cc
   void index() noexcept;
-  bool open_unit(std::uint64_t at, dwarf_unit* u) noexcept;
+  bool open_unit(std::uint64_t begin, dwarf_unit* u) noexcept;
   void load_abbrevs(std::uint64_t offset) noexcept;
   bool read(cursor& c, const dwarf_unit& u, die* d) noexcept;
   value attribute(cursor& c, const dwarf_unit& u, std::uint64_t form,
@@ -94,7 +94,7 @@ class dwarf {
   // dwarf_line.cc
   struct line_header;
   bool open_lines(const dwarf_unit& u, line_header* h) noexcept;
-  const char* file_name(const dwarf_unit& u, const line_header& h, std::uint64_t index) noexcept;
+  const char* file_name(const dwarf_unit& u, const line_header& h, std::uint64_t wanted) noexcept;
   bool find_line(const line_header& h, std::uint64_t addr, std::uint64_t* file,
                  std::uint32_t* line) noexcept;
   std::uint64_t table_value(cursor& c, const line_header& h, std::uint64_t form,

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+// NOLINTNEXTLINE(readability-redundant-declaration): weak, for older libcs
 extern "C" int _dl_find_object(void*, struct dl_find_object*) noexcept __attribute__((weak));
 
 namespace weft::rt {

@@ -38,7 +38,7 @@ void net_fd::close(std::error_code& ec) {
 void net_fd::drop() noexcept {
   std::error_code ec;
   close(ec);
-  release();
+  release();  // NOLINT(clang-analyzer-cplusplus.NewDelete): it does not follow the counts
 }
 
 void net_fd::really_close() noexcept {

@@ -9,7 +9,7 @@ namespace weft::rt {
 void run_on(M* m, G* to) noexcept;  // from g0; returns when some goroutine comes back to g0
 void leave_for(M* m, G* g, G* next, weft_commit commit, void* a, void* b) noexcept;
 void leave_for_g0(M* m, G* g, weft_commit commit, void* a, void* b) noexcept;
-void begin_running(M* m, G* g) noexcept;  // keeps G2
+void begin_running(M* m, G* to) noexcept;  // keeps G2
 [[noreturn]] void leave_for_good(M* m, G* g, G* next, weft_commit commit, void* a,
                                  void* b) noexcept;  // next: or null
 
