@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CTX: contexts, one section an id. CTX-06 is a table of 23 rows.
+// CTX: contexts, one section an id. Long because CTX-06 is a table of 23 rows.
 #include <atomic>
 #include <chrono>
 #include <exception>

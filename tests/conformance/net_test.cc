@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NET: the poller, deadlines, closing, dialling.
+// NET: the poller, deadlines, closing, dialling; one section an id. Long because each id asks for
+// several networks and directions.
 #include <array>
 #include <atomic>
 #include <chrono>

@@ -315,7 +315,7 @@ TEST_F(Run, LeftBehindOwnersAreNotDestroyed) {
 }
 
 TEST_F(Run, LeftBehindComputingIsAbandoned) {
-  // A goroutine that never calls the runtime cannot be stopped yet; the run ends without it, and
+  // A goroutine that never calls the runtime is stopped by the end of the run; the run ends, and
   // what counts goroutines is not confused by the P that went with it.
   static std::atomic<bool> stop{false}, running{false};
   static std::atomic<int> later{0};
