@@ -17,7 +17,7 @@
 // or it comes before, and then the enqueue is visible to the giver-up's second look (spinning case)
 // or the note is in the word that its change must be built on (the other case; the CAS fails
 // otherwise). All changes are seq_cst read-modify-writes on one word; the barrier pairs are written
-// out at wake() in sched/wake.cc and at the end of find_work(). Weaker fails: with release/acquire
+// out at wake() in sched/sched.h and at the end of find_work(). Weaker fails: with release/acquire
 // both sides may read the other's old value (store buffering).
 //
 // Descriptors extend it. The danger: a goroutine waits for a descriptor, a P is idle, and nobody
