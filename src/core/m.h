@@ -67,6 +67,9 @@ struct alignas(64) M {
   atomic<bool> signalled{false};
   const void* stopped_at = nullptr;  // the handler's ucontext_t while it is stopped there
   atomic<atomic<std::uint32_t>*> in_rt{nullptr};  // its thread's word, for sysmon
+  atomic<bool> leaving{false};  // its run is over, and it has not come to its last stop
+  std::int64_t leaving_cpu =
+      0;                      // how much CPU time it had used when that began; set under the lock
   atomic<int> cpu_timer{-1};  // the kernel's number; made by the first who needs it
 
   // -- set once.

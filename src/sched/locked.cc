@@ -13,15 +13,27 @@
 // would cost a change of threads to run it; so it leaves its thread, as in Go (syscall.cc).
 //
 // wait_locked runs on g0, the others on the goroutine's stack or the thread's signal stack.
+#include "os/thread.h"
 #include "sched/park.h"
 #include "sched/sched.h"
 #include "weft/thread.hpp"
 
 namespace weft::rt {
 
+void start_leaving(M* m) noexcept {
+  m->leaving_cpu = thread_cpu_ns(m->tid.load(memory_order_relaxed));
+  m->leaving.store(true, memory_order_relaxed);
+  sched.leaving.fetch_add(1, memory_order_relaxed);
+}
+
 void sleep_for_good() noexcept {
   note nobody;
   sched.ms_gone.fetch_add(1, memory_order_relaxed);
+  // Release: what the goroutine has done is done before run returns (wait_until_left).
+  if (M* m = own_words()->m; m->leaving.load(memory_order_relaxed) &&
+                             m->leaving.exchange(false, memory_order_release) &&
+                             sched.leaving.fetch_sub(1, memory_order_release) == 1)
+    sched.left_note.wake();
   for (;;) nobody.sleep();
 }
 

@@ -98,7 +98,11 @@ void stop_with_world(M* m, G* g, P* p, const void* sp, std::uintptr_t pc) noexce
   }
   const bool over = sched.ending.load(memory_order_relaxed);
   release_p(m);
-  if (!over) queue_kept(m, g, queue_end::back);
+  if (over) {
+    start_leaving(m);
+  } else {
+    queue_kept(m, g, queue_end::back);
+  }
   p->status.store(p_status::stopped, memory_order_relaxed);
   if (--sched.stop_wait == 0) sched.stop_note.wake();
   sched.lock.unlock();

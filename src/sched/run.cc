@@ -9,9 +9,9 @@
 // The end: when main has returned the world is stopped, and stays stopped. Goroutines that are left
 // are forgotten: their stacks are not touched again, because somebody may still point into them;
 // ready() knows them by their run_id. A thread that is in one of them stops for good where it holds
-// no lock of libc, and until then computes on without a P (preempt.cc); one that is asleep in the
-// kernel stops when it next comes in. Only if its P can be got by none of these ways (no signals,
-// no membarrier) it is abandoned with its P.
+// no lock of libc, and until then computes on without a P (preempt.cc), for which run waits a
+// while; one that is asleep in the kernel stops when it next comes in. Only if its P can be got by
+// none of these ways (no signals, no membarrier) it is abandoned with its P.
 //
 // main may lock itself to its thread (LCK-08): then m0 serves it like any other M.
 //
@@ -28,6 +28,7 @@
 #include <string_view>
 
 #include "os/cpu.h"
+#include "os/thread.h"
 #include "sched/exit_hooks.h"
 #include "sched/netpoll.h"
 #include "sched/procs.h"
@@ -53,6 +54,7 @@ constinit main_call* volatile current_main = nullptr;  // one run at a time
 // For goroutines that do not come to a stop at the end of a run: a real hog shows itself by the CPU
 // time it uses.
 constexpr stop_limit patience{20'000'000, 1'000'000'000};
+constexpr std::int64_t nudge_ns = 100'000;
 
 WEFT_CATCHES_FORCED_UNWIND void main_entry(void* closure) {
   auto* c = *static_cast<main_call**>(closure);
@@ -122,7 +124,10 @@ void abandon(P* p) noexcept {
 // Under lock. Those that wait for a P in place wake without one, and stop for good where they may;
 // threads that belong to a locked goroutine end.
 void leave_threads() noexcept {
-  while (M* m = sched.kept.pop_front()) give_p(m, nullptr);
+  while (M* m = sched.kept.pop_front()) {
+    start_leaving(m);
+    give_p(m, nullptr);
+  }
   for (M* m = sched.allm.load(memory_order_acquire); m != nullptr; m = m->all_next) {
     if (!m->waits_locked) continue;
     m->locked_g = nullptr;
@@ -146,6 +151,7 @@ void clear_world() noexcept {
         abandon(p);
         continue;
       }
+      if (sched.preempt.load(memory_order_relaxed)) arm_cpu_timer(m, 1'000'000);
     }
     p->owner().take_next();
     p->owner().take_all(gs);
@@ -169,6 +175,32 @@ void clear_world() noexcept {
       flush_free(p, 0);
       drop_timers(p);
     }
+  }
+}
+
+// Those that are stopped inside libc come out of it soon, and stop there. Until they have, what
+// run's caller does next could pull the ground from under them: so run waits. Not for one that the
+// kernel keeps asleep, which stops when it wakes and computes (its timer), nor for ever.
+void wait_until_left() noexcept {
+  const std::int64_t began = nanotime();
+  for (;;) {
+    sched.left_note.clear();
+    if (sched.leaving.load(memory_order_acquire) == 0) return;  // with sleep_for_good
+    const std::int64_t now = nanotime();
+    if (sched.left_note.sleep_until(now + nudge_ns)) continue;
+    bool computes = false;
+    for (M* m = sched.allm.load(memory_order_acquire); m != nullptr; m = m->all_next) {
+      if (!m->leaving.load(memory_order_relaxed) || asleep_in_kernel(m) ||
+          thread_cpu_ns(m->tid.load(memory_order_relaxed)) - m->leaving_cpu >= patience.cpu_ns)
+        continue;
+      computes = true;
+      if (sched.preempt.load(memory_order_relaxed)) ask_to_stop(m);
+    }
+    if (!computes || now - began >= patience.wall_ns) break;
+  }
+  for (M* m = sched.allm.load(memory_order_acquire); m != nullptr; m = m->all_next) {
+    if (m->leaving.exchange(false, memory_order_relaxed))
+      sched.leaving.fetch_sub(1, memory_order_relaxed);
   }
 }
 
@@ -234,6 +266,7 @@ int run_main(const config& c, int (*fn)(void*), void* arg) {
   wait_stopped(nullptr, patience);
   world_sem.forget_goroutines();
   clear_world();
+  wait_until_left();
   current_main = nullptr;
   m->dying = false;
   m->handed = nullptr;

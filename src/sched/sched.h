@@ -81,6 +81,8 @@ struct sched_state {
   enum : std::uint32_t { m0_runs, m0_rests, m0_ends };
   atomic<std::uint32_t> m0{m0_runs};  // rests: only waits for the end of the run
   atomic<std::uint32_t> ms_gone{0};   // Ms that sleep for good: their run is over
+  atomic<std::uint32_t> leaving{0};   // Ms that are on their way there
+  note left_note;                     // the last of those has arrived
   atomic<bool> suspect{false};        // threads that are not ours have been seen: sysmon looks
 
   // -- sysmon.
@@ -189,6 +191,7 @@ enum class queue_end { front, back };
 void queue_kept(M* m, G* g, queue_end where) noexcept;  // under lock: g is runnable, in place
 bool sleep_kept(M* m, G* g) noexcept;  // after queue_kept, without the lock; false: the run is over
 [[noreturn]] void sleep_for_good() noexcept;
+void start_leaving(M* m) noexcept;  // under lock: its run is over, and ends only when m has stopped
 // The goroutine that runs here belongs to a run that is over.
 inline bool left_behind(const M* m) noexcept {
   return m != nullptr && m->curg != nullptr &&
@@ -233,7 +236,8 @@ void know_libraries() noexcept;  // where a thread must not be stopped for good
 
 // -- sysmon.cc
 [[noreturn]] void sysmon_main() noexcept;
-void wake_sysmon() noexcept;  // a P is about to run after all were idle
+void wake_sysmon() noexcept;                 // a P is about to run after all were idle
+bool asleep_in_kernel(const M* m) noexcept;  // false where nobody can tell
 
 // -- deadlock.cc
 void check_dead() noexcept;  // nobody runs any more, as far as the caller knows; takes the lock

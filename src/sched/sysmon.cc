@@ -287,6 +287,8 @@ void keep_clock(std::int64_t now) noexcept {
 
 }  // namespace
 
+bool asleep_in_kernel(const M* m) noexcept { return sleeps_in(m) >= 0; }
+
 void wake_sysmon() noexcept {
   const bool naps = sched.sysmon_naps.exchange(false, memory_order_seq_cst);
   const bool slept = sched.sysmon_waits.exchange(false, memory_order_seq_cst);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <gtest/gtest.h>
 #include <memory>
 #include <stdexcept>
@@ -276,6 +277,30 @@ TEST_F(Run, LeftBehindInTheMiddleOfYieldingNeverRunAgain) {
       for (int i = 0; i < 5; ++i) weft::yield();
     });
     epoch = -round;  // from here on nobody of this run may move
+  }
+  EXPECT_EQ(late, 0);
+}
+
+// Stopped in the middle of libc they run on, because of its locks; but run has not returned until
+// they have come out of it.
+TEST_F(Run, LeftBehindInsideLibcNeverRunAgain) {
+  static std::atomic<int> epoch{0}, late{0};
+  for (int round = 1; round <= scaled(50); ++round) {
+    epoch = round;
+    run(with_procs(1 + round % 3), [round] {
+      for (int i = 0; i < 4; ++i) {
+        weft::go([round] {
+          for (;;) {
+            char text[32];
+            std::snprintf(text, sizeof text, "%d %g", round, 0.125 * round);
+            if (epoch != round) ++late;
+            for (int k = 0; k < 20'000; ++k) asm volatile("");
+          }
+        });
+      }
+      weft::yield();
+    });
+    epoch = -round;
   }
   EXPECT_EQ(late, 0);
 }
