@@ -223,6 +223,10 @@ struct context_access {
   static std::pair<context, cancel_fn> adopt_pair(context_node* n) noexcept {
     return {context(node_ref(n)), cancel_fn(node_ref(n))};
   }
+  static std::pair<context, cancel_fn> adopt_pair(context_node* n,
+                                                  context_node* cancelled) noexcept {
+    return {context(node_ref(n)), cancel_fn(node_ref(cancelled))};
+  }
   static stop_fn make_stop(const context& c, after_entry* adopted) noexcept {
     return stop_fn(c.n_, adopted);
   }

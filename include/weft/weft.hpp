@@ -10,6 +10,7 @@
 #include <weft/net.hpp>
 #include <weft/run.hpp>
 #include <weft/select.hpp>
+#include <weft/signal.hpp>
 #include <weft/sync.hpp>
 #include <weft/thread.hpp>
 #include <weft/time.hpp>

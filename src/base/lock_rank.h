@@ -13,6 +13,7 @@ enum class lock_rank : std::uint8_t {
   run,         // one run() at a time; held over start and end of the runtime
   world,       // who may stop the world
   context,     // one node of a tree of contexts; never two at once
+  signals,     // who wants which signal; taken when a context is cancelled
   wait_queue,  // a primitive's list of waiters (event, later channels and sync objects)
   timer,       // a P's timers
   waiters,     // a sync object's waiters; taken by timers that fire

@@ -109,6 +109,22 @@ void check_dead() noexcept {
   if (!sched.suspect.exchange(true, memory_order_relaxed)) wake_sysmon();
 }
 
+namespace {
+
+// For one who may have been the last that could do anything.
+void look_if_idle() noexcept {
+  if (sched.active.load(memory_order_relaxed) && !sched.suspect.load(memory_order_relaxed) &&
+      sched.idle.load().idle_ps == nprocs())
+    check_dead();
+}
+
+}  // namespace
+
+void end_errand() noexcept {
+  errands.fetch_sub(1, memory_order_seq_cst);
+  look_if_idle();
+}
+
 // Not inline: the address of errno, which futex_wait uses, must not be kept in a caller that may
 // switch before it comes here.
 bool thread_note::sleep_until(std::int64_t deadline) noexcept {
@@ -118,10 +134,7 @@ bool thread_note::sleep_until(std::int64_t deadline) noexcept {
   // waker's.
   if (counted_.compare_exchange_strong(none, 1, memory_order_relaxed)) {
     blocked_threads.fetch_add(change + 1, memory_order_seq_cst);
-    // It may have been the last that could run.
-    if (sched.active.load(memory_order_relaxed) && !sched.suspect.load(memory_order_relaxed) &&
-        sched.idle.load().idle_ps == nprocs())
-      check_dead();
+    look_if_idle();
   }
   note_.sleep();
   return true;

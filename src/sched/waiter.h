@@ -18,6 +18,8 @@ namespace weft::rt {
 extern constinit atomic<std::uint64_t> blocked_threads;
 // What threads of ours are doing for somebody who waits (a lookup of a name): they will wake him.
 extern constinit atomic<std::uint32_t> errands;
+// One is done, whoever it woke has been woken: looks whether there is anybody left who can run.
+void end_errand() noexcept;  // deadlock.cc
 
 // A note on which a plain thread sleeps. The *waker* takes it off the count before it wakes it:
 // otherwise the last running thread could wake another, end, and for a moment nobody would seem

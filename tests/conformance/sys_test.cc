@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SYS: system calls, announced and not. SYS-01 and SYS-04 are in tests/crash; SYS-07 comes with
-// <weft/signal.hpp>.
+// SYS: system calls, announced and not. SYS-01 and SYS-04 are in tests/crash; SYS-07 is in
+// signal_test.cc and tests/crash/signal_test.cc.
 #include <atomic>
 #include <condition_variable>
 #include <csignal>

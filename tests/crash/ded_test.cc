@@ -63,6 +63,17 @@ TEST(Conformance, DED_02_main_goexits_and_the_rest_sleep) {
   EXPECT_EQ(count(o.err, "goroutine 1 "), 0U) << o;
 }
 
+TEST(Conformance, DED_03_the_service_of_signals_hides_nothing) {
+  expect_deadlock(run_crash("deadlock", {"signals-stopped"}), asleep);
+  expect_deadlock(run_crash("deadlock", {"after-a-signal"}), asleep);
+}
+
+TEST(Conformance, DED_03_a_signal_may_still_come) {
+  const outcome o = run_crash("deadlock", {"signal-comes"});
+  EXPECT_EQ(o.status, SIGALRM) << o;
+  EXPECT_EQ(o.err, "") << o;
+}
+
 TEST(Conformance, DED_04_a_thread_that_may_still_send) {
   const outcome o = run_crash("deadlock", {"thread-sends"});
   EXPECT_EQ(o.status, 7) << o;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // DED: programs in which nobody can run any more, and some in which somebody still can.
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <string_view>
+#include <sys/time.h>
 #include <thread>
+#include <unistd.h>
 
 #include "weft/weft.hpp"
 
@@ -78,6 +81,38 @@ int timer_pending() {
   return 0;
 }
 
+// The kernel will send one: whoever waits for it is not stuck.
+int signal_comes() {
+  int got = 0;
+  weft::run([&] {
+    const weft::signals s({SIGALRM});
+    const itimerval in{{0, 0}, {0, 300'000}};
+    ::setitimer(ITIMER_REAL, &in, nullptr);
+    got = *s.c.recv();
+  });
+  return got;
+}
+
+// The service thread of signals is no hope once nobody wants any.
+void signals_are_stopped() {
+  weft::signals s({SIGUSR1});
+  const auto [ctx, cancel] = weft::with_signals(weft::background(), {SIGUSR1});
+  s.stop();
+  cancel();
+  wait_for_nobody();
+}
+
+// The last signal is handed out, and then nobody can run.
+void stuck_after_a_signal() {
+  auto [ctx, cancel] = weft::with_signals(weft::background(), {SIGUSR1});
+  weft::go([ctx = ctx, cancel = cancel] {
+    ctx.done().recv();
+    cancel();
+  });
+  ::kill(::getpid(), SIGUSR1);
+  wait_for_nobody();
+}
+
 }  // namespace
 
 int main(int, char** argv) {
@@ -110,5 +145,8 @@ int main(int, char** argv) {
   if (how == "thread-waits-too") return weft::run(thread_waits_too);
   if (how == "relay") return relay();
   if (how == "timer") return timer_pending();
+  if (how == "signal-comes") return signal_comes();
+  if (how == "signals-stopped") return weft::run(signals_are_stopped);
+  if (how == "after-a-signal") return weft::run(stuck_after_a_signal);
   return 9;
 }
