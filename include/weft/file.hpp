@@ -1,13 +1,177 @@
 // SPDX-License-Identifier: Apache-2.0
-// Descriptors that are not the network's.
+// Files, pipes and terminals that block goroutines (and plain threads), never a P; and waiting for
+// descriptors of others.
+//
+// file is a move-only owner; the destructor closes. Members may run concurrently: read_some
+// excludes read_some, write_all excludes write_all, read_at and write_at exclude nobody. Each call
+// has an overload with a last std::error_code& that does not throw; the others throw path_error,
+// whose text is Go's (`open /x: no such file or directory`).
+//
+// What the kernel can watch (a pipe, a FIFO, a terminal) waits in the poller, and close() wakes all
+// who wait with errc::closed. On all else the call itself blocks, elsewhere than on a P: close()
+// does not wait for it, and the descriptor goes when it has returned.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <fcntl.h>
+#include <span>
+#include <string>
+#include <string_view>
+#include <sys/stat.h>
+#include <sys/types.h>
 #include <system_error>
+#include <utility>
 
 #include <weft/detail/clock.hpp>
 #include <weft/detail/errc.hpp>
+#include <weft/time.hpp>
 
 namespace weft {
+
+// What file's throwing calls throw. what(): `op path: cause`.
+class WEFT_API path_error : public std::system_error {
+ public:
+  path_error(std::error_code cause, std::string text)
+      : std::system_error(cause), text_(std::move(text)) {}
+  ~path_error() override;
+  const char* what() const noexcept override { return text_.c_str(); }
+  bool timeout() const noexcept { return code() == errc::deadline_exceeded; }
+
+ private:
+  std::string text_;
+};
+
+namespace detail {
+class file_fd;
+}
+
+class WEFT_API file {
+ public:
+  using buffer = std::span<std::byte>;
+  using const_buffer = std::span<const std::byte>;
+
+  file() noexcept = default;  // none: every call gives errc::closed
+  file(file&& o) noexcept : f_(std::exchange(o.f_, nullptr)) {}
+  file& operator=(file&& o) noexcept {
+    file old(std::move(*this));
+    f_ = std::exchange(o.f_, nullptr);
+    return *this;
+  }
+  ~file();
+
+  // flags and mode as for open(2); O_CLOEXEC is always set.
+  [[nodiscard]] static file open(std::string_view path, int flags = O_RDONLY, mode_t mode = 0666);
+  [[nodiscard]] static file open(std::string_view path, int flags, mode_t mode,
+                                 std::error_code& ec);
+  [[nodiscard]] static file open(std::string_view path, int flags, std::error_code& ec) {
+    return open(path, flags, 0666, ec);
+  }
+  [[nodiscard]] static file open(std::string_view path, std::error_code& ec) {
+    return open(path, O_RDONLY, 0666, ec);
+  }
+  // To read and write, empty whether or not it was there.
+  [[nodiscard]] static file create(std::string_view path) {
+    return open(path, O_RDWR | O_CREAT | O_TRUNC);
+  }
+  [[nodiscard]] static file create(std::string_view path, std::error_code& ec) {
+    return open(path, O_RDWR | O_CREAT | O_TRUNC, ec);
+  }
+  // The end to read from, the end to write to.
+  [[nodiscard]] static std::pair<file, file> pipe();
+  [[nodiscard]] static std::pair<file, file> pipe(std::error_code& ec);
+  // Takes a descriptor over, in the mode it is in: one in non-blocking mode waits in the poller, if
+  // the kernel can watch it. The name is for errors.
+  [[nodiscard]] static file adopt(int fd, std::string_view name);
+  [[nodiscard]] static file adopt(int fd, std::string_view name, std::error_code& ec);
+
+  // What there is, at least one byte; 0: the end (or an empty buffer).
+  std::size_t read_some(buffer b) const;
+  std::size_t read_some(buffer b, std::error_code& ec) const;
+  std::size_t read_some(std::span<char> b) const { return read_some(std::as_writable_bytes(b)); }
+  std::size_t read_some(std::span<char> b, std::error_code& ec) const {
+    return read_some(std::as_writable_bytes(b), ec);
+  }
+  // From that offset; less than b only at the end of the file. The position stays.
+  std::size_t read_at(buffer b, std::int64_t offset) const;
+  std::size_t read_at(buffer b, std::int64_t offset, std::error_code& ec) const;
+  std::size_t read_at(std::span<char> b, std::int64_t offset) const {
+    return read_at(std::as_writable_bytes(b), offset);
+  }
+  std::size_t read_at(std::span<char> b, std::int64_t offset, std::error_code& ec) const {
+    return read_at(std::as_writable_bytes(b), offset, ec);
+  }
+
+  // All of it; with an error_code how much was written before the error. Writes of several
+  // goroutines do not mix.
+  std::size_t write_all(const_buffer b) const;
+  std::size_t write_all(const_buffer b, std::error_code& ec) const;
+  std::size_t write_all(std::string_view s) const { return write_all(std::as_bytes(std::span(s))); }
+  std::size_t write_all(std::string_view s, std::error_code& ec) const {
+    return write_all(std::as_bytes(std::span(s)), ec);
+  }
+  std::size_t write_all(const char* s) const { return write_all(std::string_view(s)); }
+  std::size_t write_all(const char* s, std::error_code& ec) const {
+    return write_all(std::string_view(s), ec);
+  }
+  // All of it from that offset on; not for a file opened with O_APPEND (std::errc::
+  // invalid_argument: the kernel would append).
+  std::size_t write_at(const_buffer b, std::int64_t offset) const;
+  std::size_t write_at(const_buffer b, std::int64_t offset, std::error_code& ec) const;
+  std::size_t write_at(std::string_view s, std::int64_t offset) const {
+    return write_at(std::as_bytes(std::span(s)), offset);
+  }
+  std::size_t write_at(std::string_view s, std::int64_t offset, std::error_code& ec) const {
+    return write_at(std::as_bytes(std::span(s)), offset, ec);
+  }
+  std::size_t write_at(const char* s, std::int64_t offset) const {
+    return write_at(std::string_view(s), offset);
+  }
+  std::size_t write_at(const char* s, std::int64_t offset, std::error_code& ec) const {
+    return write_at(std::string_view(s), offset, ec);
+  }
+
+  // Until what was written is on the medium.
+  void sync() const;
+  void sync(std::error_code& ec) const;
+  // whence: SEEK_SET, SEEK_CUR, SEEK_END. The new position.
+  std::int64_t seek(std::int64_t offset, int whence) const;
+  std::int64_t seek(std::int64_t offset, int whence, std::error_code& ec) const;
+  void truncate(std::int64_t size) const;
+  void truncate(std::int64_t size, std::error_code& ec) const;
+  struct ::stat stat() const;
+  struct ::stat stat(std::error_code& ec) const;
+  std::int64_t size() const { return stat().st_size; }
+  std::int64_t size(std::error_code& ec) const { return stat(ec).st_size; }
+
+  // A second one is errc::closed.
+  void close() const;
+  void close(std::error_code& ec) const;
+  // The descriptor stays ours; -1 when closed.
+  int fd() const noexcept;
+  std::string_view name() const noexcept;                            // while the handle lives
+  explicit operator bool() const noexcept { return f_ != nullptr; }  // not empty or moved-from
+
+  // As a conn's; errc::not_pollable if it does not wait in the poller.
+  template <class Clock, class Duration>
+  void set_deadline(std::chrono::time_point<Clock, Duration> tp) const {
+    std::error_code ec;
+    set_deadline(tp, ec);
+    if (ec) fail("set deadline", ec);
+  }
+  template <class Clock, class Duration>
+  void set_deadline(std::chrono::time_point<Clock, Duration> tp, std::error_code& ec) const {
+    const std::int64_t t = detail::to_deadline(tp);
+    deadline(3, t > 0 ? t : 1, ec);
+  }
+
+ private:
+  explicit file(detail::file_fd* f) noexcept : f_(f) {}
+  void deadline(unsigned modes, std::int64_t when, std::error_code& ec) const;
+  [[noreturn]] void fail(const char* op, std::error_code ec) const;
+  detail::file_fd* f_ = nullptr;
+};
 
 // Waits until poll(2) would report one of `events` (POLLIN, POLLOUT, POLLRDHUP), an error or a
 // hang-up for fd: a pidfd, an inotify, a C library's socket. fd stays the caller's, in whichever

@@ -74,6 +74,12 @@ class no_sigpipe {
   if (r == -EPIPE) hold.raised();
   return r;
 }
+[[gnu::noinline]] long write(int fd, const void* b, std::size_t n, off_t offset) noexcept {
+  no_sigpipe hold;
+  const long r = value(offset < 0 ? ::write(fd, b, n) : ::pwrite(fd, b, n, offset));
+  if (r == -EPIPE) hold.raised();
+  return r;
+}
 [[gnu::noinline]] int accept(int fd, sockaddr* from, socklen_t* size) noexcept {
   return value(::accept4(fd, from, size, SOCK_NONBLOCK | SOCK_CLOEXEC));
 }

@@ -20,6 +20,8 @@ long send(int fd, const void* b, std::size_t n) noexcept;
 long send(int fd, const iovec* v, std::size_t n) noexcept;
 long send_to(int fd, const void* b, std::size_t n, const sockaddr* to, socklen_t size) noexcept;
 long send_file(int fd, int file, off_t offset, std::size_t n) noexcept;
+// To anything, a pipe too; offset < 0: at its position.
+long write(int fd, const void* b, std::size_t n, off_t offset) noexcept;
 int accept(int fd, sockaddr* from, socklen_t* size) noexcept;
 int connect(int fd, const sockaddr* to, socklen_t size) noexcept;
 int connect_error(int fd) noexcept;         // 0: connected; EINPROGRESS: not yet
