@@ -7,17 +7,22 @@
 // queue up; one that has had nothing to do for ten seconds ends. A lookup that its caller has given
 // up goes on, and its answer is dropped with the channel.
 //
+// The caller only queues, under a lock of the runtime: a goroutine may be stopped for good, because
+// its run ends, anywhere but there (os/section.h). Under a std::mutex, or between counting a thread
+// and starting it, it would leave the pool unusable. So the first caller starts the dispatcher, a
+// thread that lives for ever and starts the others.
+//
 // Runs on the caller's stack; lookups on plain threads.
 #include <charconv>
-#include <chrono>
-#include <condition_variable>
 #include <cstring>
-#include <deque>
-#include <mutex>
+#include <memory>
 #include <netdb.h>
 #include <netinet/in.h>
 
 #include "net/socket.h"
+#include "os/clock.h"
+#include "os/futex.h"
+#include "os/mutex.h"
 #include "os/thread.h"
 #include "sched/waiter.h"
 #include "weft/chan.hpp"
@@ -34,6 +39,7 @@ struct question {
   std::string host, port;
   int flags = 0;
   chan<answer> to{1};
+  question* next = nullptr;  // the pool's
 };
 
 std::error_code code_of(int gai, int err) noexcept {
@@ -54,7 +60,7 @@ std::error_code code_of(int gai, int err) noexcept {
   }
 }
 
-answer ask(const question& q) {
+[[gnu::noinline]] answer ask(const question& q) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;  // else each address comes three times
@@ -71,60 +77,129 @@ answer ask(const question& q) {
   return a;
 }
 
-// Never destroyed: its threads outlive main.
 class pool {
  public:
-  void put(question q) {
-    const std::lock_guard hold(lock_);
-    rt::errands.fetch_add(1, rt::memory_order_seq_cst);  // until the answer is there
-    queue_.push_back(std::move(q));
-    if (idle_ >= queue_.size() || threads_ >= max_threads) {
-      work_.notify_one();
-      return;
+  // Takes q over. 0, or an errno value: there is no thread, and never was one.
+  int put(std::unique_ptr<question> q) {
+    if (!dispatched_.load(rt::memory_order_acquire)) {
+      const int err = rt::start_thread([](void* self) { static_cast<pool*>(self)->dispatch(); },
+                                       this, "weft-dns");
+      if (err != 0) return err;
     }
-    // Without a thread the lookup waits for one of those there are.
-    ++threads_;
-    const int err =
-        rt::start_thread([](void* self) { static_cast<pool*>(self)->serve(); }, this, "weft-dns");
-    if (err == 0) return;
-    --threads_;
-    if (threads_ != 0) return;
-    queue_.back().to.try_send(answer{{}, system_code(-err)});
-    queue_.pop_back();
-    rt::errands.fetch_sub(1, rt::memory_order_seq_cst);
+    lock_.lock();
+    rt::errands.fetch_add(1, rt::memory_order_seq_cst);  // until the answer is there
+    *last_ = q.release();
+    last_ = &(*last_)->next;
+    // Whoever is idle looks at the queue again before he ends.
+    auto& whom = idle_ >= ++queued_ ? work_ : more_;
+    whom.fetch_add(1, rt::memory_order_relaxed);  // under the lock, as those who sleep read it
+    lock_.unlock();
+    rt::futex_wake(whom, 1);
+    return 0;
   }
 
  private:
   static constexpr std::size_t max_threads = 32;
+  static constexpr std::int64_t patience = 10'000'000'000;  // ns
 
-  void serve() {
-    std::unique_lock hold(lock_);
-    for (;;) {
-      ++idle_;
-      const bool some =
-          work_.wait_for(hold, std::chrono::seconds(10), [this] { return !queue_.empty(); });
-      --idle_;
-      if (!some) break;
-      const question q = std::move(queue_.front());
-      queue_.pop_front();
-      hold.unlock();
-      q.to.try_send(ask(q));
-      rt::errands.fetch_sub(1, rt::memory_order_seq_cst);
-      hold.lock();
-    }
-    --threads_;
+  static void finish(std::unique_ptr<question> q, answer a) {
+    q->to.try_send(std::move(a));
+    q.reset();
+    rt::end_errand();
   }
 
-  std::mutex lock_;
-  std::condition_variable work_;
-  std::deque<question> queue_;
-  std::size_t idle_ = 0, threads_ = 0;
+  // Not inline, for errno's address (DESIGN 2.1): to the checker, whoever sends may switch.
+  [[gnu::noinline]] static bool sleep(rt::atomic<std::uint32_t>& on, std::uint32_t seen,
+                                      std::int64_t deadline = -1) noexcept {
+    return rt::futex_wait(on, seen, deadline);
+  }
+
+  // Under the lock; the queue is not empty.
+  std::unique_ptr<question> pop() noexcept {
+    std::unique_ptr<question> q(first_);
+    first_ = q->next;
+    if (first_ == nullptr) last_ = &first_;
+    --queued_;
+    return q;
+  }
+
+  void dispatch() {
+    if (dispatched_.exchange(true, rt::memory_order_acq_rel)) return;  // another was faster
+    for (;;) {
+      lock_.lock();
+      const std::uint32_t seen = more_.load(rt::memory_order_relaxed);
+      const bool wanted = queued_ > idle_ && threads_ < max_threads;
+      if (wanted) {
+        ++threads_;
+        ++idle_;  // from its birth on
+      }
+      lock_.unlock();
+      if (!wanted) {
+        sleep(more_, seen);
+      } else if (const int err = rt::start_thread(
+                     [](void* self) { static_cast<pool*>(self)->serve(); }, this, "weft-dns");
+                 err != 0) {
+        give_up(err, seen);
+      }
+    }
+  }
+
+  // Those who wait, wait for the threads there are; if there is none, in vain.
+  void give_up(int err, std::uint32_t seen) {
+    for (;;) {
+      lock_.lock();
+      const bool hopeless = threads_ == 1 && first_ != nullptr;
+      if (!hopeless) {
+        --threads_;
+        --idle_;
+        lock_.unlock();
+        break;
+      }
+      std::unique_ptr<question> q = pop();
+      lock_.unlock();
+      finish(std::move(q), answer{{}, system_code(-err)});
+    }
+    sleep(more_, seen);
+  }
+
+  // A thread that looks names up; counted as idle.
+  void serve() {
+    for (;;) {
+      const std::int64_t deadline = rt::nanotime() + patience;
+      bool woken = true;
+      lock_.lock();
+      while (first_ == nullptr && woken) {
+        const std::uint32_t seen = work_.load(rt::memory_order_relaxed);
+        lock_.unlock();
+        woken = sleep(work_, seen, deadline);
+        lock_.lock();
+      }
+      --idle_;
+      if (first_ == nullptr) break;
+      std::unique_ptr<question> q = pop();
+      lock_.unlock();
+      answer a = ask(*q);
+      finish(std::move(q), std::move(a));
+      lock_.lock();
+      ++idle_;
+      lock_.unlock();
+    }
+    --threads_;
+    lock_.unlock();
+  }
+
+  rt::atomic<bool> dispatched_{false};
+  // Futexes, each changes when there is something to do: for those who are idle, for the
+  // dispatcher.
+  rt::atomic<std::uint32_t> work_{0}, more_{0};
+  rt::mutex lock_{rt::lock_rank::leaf};
+  // -- under the lock
+  question* first_ = nullptr;
+  question** last_ = &first_;
+  std::size_t queued_ = 0, idle_ = 0, threads_ = 0;
 };
 
-pool& lookups() {
-  static pool* const p = new pool;
-  return *p;
-}
+constinit pool lookups;  // trivially destructible: its threads outlive main
 
 bool is_number(std::string_view s) noexcept {
   std::uint16_t n = 0;
@@ -140,12 +215,15 @@ std::vector<net::address> lookup(std::string_view host, std::string_view port, b
     if (!ec) return {a};
   }
   ec.clear();
-  question q;
-  q.host = host;
-  q.port = port;
-  q.flags = (passive ? AI_PASSIVE : 0) | (is_number(port) ? AI_NUMERICSERV : 0);
-  const recv_chan<answer> from = q.to;
-  lookups().put(std::move(q));
+  auto q = std::make_unique<question>();
+  q->host = host;
+  q->port = port;
+  q->flags = (passive ? AI_PASSIVE : 0) | (is_number(port) ? AI_NUMERICSERV : 0);
+  const recv_chan<answer> from = q->to;
+  if (const int err = lookups.put(std::move(q)); err != 0) {
+    ec = system_code(-err);
+    return {};
+  }
   answer got;
   if (ctx == nullptr) {
     got = std::move(*from.recv());

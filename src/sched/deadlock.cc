@@ -8,8 +8,8 @@
 //     system call, preempted or detached: each of those has an M that does not sleep),
 //   - no timer is pending, no descriptor is waited for, and no thread of ours is on an errand,
 //   - the process has no thread but ours and those that sleep in a weft call without a deadline.
-// The last is a count: /proc/self/task has as many entries as we have threads at one moment; from it
-// we take those that we have started, m0, and blocked_threads.
+// The last is a count: /proc/self/task has as many entries as we have threads at one moment; from
+// it we take those that we have started, m0, and blocked_threads.
 //
 // No false alarm. The moment of the count lies between two looks. Both must find the world quiet,
 // no M may have gone idle in between (rests), so none has run, and no plain thread may have fallen

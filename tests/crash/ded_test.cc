@@ -74,6 +74,10 @@ TEST(Conformance, DED_03_a_signal_may_still_come) {
   EXPECT_EQ(o.err, "") << o;
 }
 
+TEST(Conformance, DED_03_nor_do_the_threads_that_look_names_up) {
+  for (int i = 0; i < 3; ++i) expect_deadlock(run_crash("deadlock", {"after-a-lookup"}), asleep);
+}
+
 TEST(Conformance, DED_04_a_thread_that_may_still_send) {
   const outcome o = run_crash("deadlock", {"thread-sends"});
   EXPECT_EQ(o.status, 7) << o;

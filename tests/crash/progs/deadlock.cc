@@ -113,6 +113,12 @@ void stuck_after_a_signal() {
   wait_for_nobody();
 }
 
+// The one who answers goes on for a moment after its answer: then it, too, must look.
+void stuck_after_a_lookup() {
+  (void)weft::net::resolve("localhost", "80");
+  wait_for_nobody();
+}
+
 }  // namespace
 
 int main(int, char** argv) {
@@ -148,5 +154,6 @@ int main(int, char** argv) {
   if (how == "signal-comes") return signal_comes();
   if (how == "signals-stopped") return weft::run(signals_are_stopped);
   if (how == "after-a-signal") return weft::run(stuck_after_a_signal);
+  if (how == "after-a-lookup") return weft::run(stuck_after_a_lookup);
   return 9;
 }

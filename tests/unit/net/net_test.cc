@@ -16,6 +16,8 @@
 #include <unistd.h>
 #include <vector>
 
+#include "sched/waiter.h"
+#include "support/leaks.h"
 #include "support/net.h"
 #include "unit/sched/support.h"
 #include "weft/sync.hpp"
@@ -489,6 +491,24 @@ TEST(Resolve, ACancelledLookupReturns) {
     EXPECT_TRUE(net::resolve(ctx, "localhost", "1", ec).empty());
     EXPECT_EQ(ec, errc::canceled);
   });
+}
+
+// Runs end beside goroutines that are asking: whatever they were stopped in, the next one is
+// answered. All the errands are done in the end.
+TEST(Resolve, TheEndOfARunLeavesThePoolInOrder) {
+  test::goroutines_are_left_behind = true;
+  for (int i = 0; i < 40; ++i) {
+    weft::run(test::with_procs(2), [i] {
+      for (int k = 0; k < 4; ++k) {
+        go([] {
+          for (;;) (void)net::resolve("localhost", "1");
+        });
+      }
+      sleep_for(std::chrono::microseconds(100 * (i % 10)));
+    });
+    EXPECT_FALSE(net::resolve("localhost", "1").empty());
+  }
+  EXPECT_TRUE(test::eventually([] { return rt::errands.load() == 0; }));
 }
 
 // Both families: the one that answers wins, though the other refuses.
