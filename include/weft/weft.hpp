@@ -5,6 +5,7 @@
 #include <weft/chan.hpp>
 #include <weft/context.hpp>
 #include <weft/debug.hpp>
+#include <weft/fault.hpp>
 #include <weft/file.hpp>
 #include <weft/go.hpp>
 #include <weft/net.hpp>

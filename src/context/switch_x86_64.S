@@ -131,4 +131,20 @@ weft_guarded_call:                      // rdi = fn, rsi = arg
         .cfi_endproc
         .size   weft_guarded_call, .-weft_guarded_call
 
+        // Entered by debug/fault.cc from a signal, in the middle of whatever the goroutine did: rsp points at its pc
+        // and its rsp. The other registers that a handler may count on are as they were. rdi, rsi, rdx: arguments.
+        .globl  weft_fault_landing
+        .hidden weft_fault_landing
+        .type   weft_fault_landing, @function
+        .p2align 4
+weft_fault_landing:
+        .cfi_startproc
+        .cfi_signal_frame
+        .cfi_escape 0x0f, 0x03, 0x77, 0x08, 0x06  // the CFA is *(rsp + 8)
+        .cfi_escape 0x10, 0x10, 0x02, 0x77, 0x00  // the return address is at rsp
+        call    weft_fault_throw
+        ud2
+        .cfi_endproc
+        .size   weft_fault_landing, .-weft_fault_landing
+
         .section .note.GNU-stack, "", @progbits

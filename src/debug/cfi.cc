@@ -17,6 +17,10 @@
 #include "context/context.h"
 #include "debug/reader.h"
 
+#if defined(__x86_64__)
+extern "C" __attribute__((visibility("hidden"))) void weft_fault_landing();  // switch_x86_64.S
+#endif
+
 // NOLINTNEXTLINE(readability-redundant-declaration): weak, for older libcs
 extern "C" int _dl_find_object(void*, struct dl_find_object*) noexcept __attribute__((weak));
 
@@ -396,9 +400,26 @@ bool stack_walk::by_frame_pointer() noexcept {
   return regs_.pc() != 0;
 }
 
+#if defined(__x86_64__)
+// Where debug/fault.cc has sent the goroutine: its pc and its sp lie on top of the stack. The pc is
+// that of an instruction; one more makes it look like a return address.
+bool stack_walk::out_of_fault() noexcept {
+  std::uintptr_t pc, sp;
+  if (!load(regs_.sp(), &pc) || !load(regs_.sp() + sizeof pc, &sp) || sp <= regs_.sp() || sp > hi_)
+    return false;
+  regs_.r[cfi_pc] = pc + 1;
+  regs_.r[cfi_sp] = sp;
+  exact_ = false;
+  return true;
+}
+#endif
+
 bool stack_walk::up() noexcept {
   // A return address may be the first byte behind a function that never returns.
   const std::uintptr_t look = regs_.pc() - (exact_ ? 0 : 1);
+#if defined(__x86_64__)
+  if (look - reinterpret_cast<std::uintptr_t>(&weft_fault_landing) < 8) return out_of_fault();
+#endif
   cfi_row own;
   cfi_row& row = cache_ != nullptr ? cache_->rows[(look >> 2 ^ look >> 13) % cfi_cache::size] : own;
   if (row.pc != look && !compute_row(look, &row)) {

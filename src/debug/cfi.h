@@ -73,6 +73,7 @@ class stack_walk {
   bool load(std::uintptr_t at, std::uintptr_t* to) const noexcept;
   bool apply(const cfi_row& row) noexcept;
   bool by_frame_pointer() noexcept;
+  bool out_of_fault() noexcept;
 
   registers regs_;
   std::uintptr_t lo_, hi_;

@@ -6,6 +6,13 @@
 // on to whoever had the signal before us: to a handler with its own mask and flags, or by the
 // default action, with the faulting instruction run again so that the core shows it.
 //
+// A null pointer in a goroutine may become an exception (weft/fault.hpp). It is not thrown here:
+// the handler makes its thread go on in weft_fault_landing, on the goroutine's stack, which throws.
+// Its frame tells the unwinder that it was entered in the middle of an instruction, as a signal's
+// does. So the mask is restored by the kernel, and the thread is in user code again, where it may
+// be stopped. Rejected: throwing out of the handler, with signals still blocked or, unblocked, on a
+// stack that the next one would use.
+//
 // An overflow of the signal stack itself cannot be reported: the kernel has nowhere to put another
 // frame and kills the process.
 //
@@ -13,6 +20,7 @@
 #include <cerrno>
 #include <csignal>
 #include <sys/syscall.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "base/print.h"
@@ -20,10 +28,24 @@
 #include "os/memory.h"
 #include "os/thread.h"
 #include "sched/sched.h"
+#include "weft/fault.hpp"
+
+#if defined(__x86_64__)
+extern "C" {
+__attribute__((visibility("hidden"))) void weft_fault_landing();  // context/switch_x86_64.S
+// Called by it, with what the handler has put into its registers.
+[[noreturn]] __attribute__((visibility("hidden"))) void weft_fault_throw(std::uintptr_t addr,
+                                                                         std::uintptr_t pc,
+                                                                         int code) {
+  throw weft::memory_fault(addr, pc, code);
+}
+}
+#endif
 
 namespace weft::rt {
 namespace {
 
+constinit atomic<bool> throws{false};
 constinit struct sigaction before_segv {};
 constinit struct sigaction before_bus {};
 
@@ -95,6 +117,39 @@ bool below_the_stack(std::uintptr_t addr, std::uintptr_t sp) noexcept {
   return addr + frame >= sp && addr < sp + red_zone && !is_readable(addr);
 }
 
+#if defined(__x86_64__)
+constexpr bool can_throw = true;
+
+// The interrupted goroutine goes on in weft_fault_landing. False: it cannot, or should not.
+bool throw_there(int sig, const siginfo_t* info, const G& g, void* context) noexcept {
+  constexpr std::uintptr_t first_page = 4096, red_zone = 128, room = 16 * 1024;
+  auto* regs = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
+  const auto addr = reinterpret_cast<std::uintptr_t>(info->si_addr);
+  auto sp = static_cast<std::uintptr_t>(regs[REG_RSP]);
+  auto pc = static_cast<std::uintptr_t>(regs[REG_RIP]);
+  if (sig != SIGSEGV || !throws.load(memory_order_relaxed) || addr >= first_page) return false;
+  if (sp < g.stk.lo + room || sp >= g.stk.hi) return false;
+  if (own_words()->in_rt.load(memory_order_relaxed) != 0) return false;
+  if (pc == addr) {  // a call of null: as if it had come from behind the call
+    pc = *reinterpret_cast<const std::uintptr_t*>(sp) - 1;
+    sp += sizeof pc;
+  }
+  auto* frame = reinterpret_cast<std::uintptr_t*>((sp - red_zone - 2 * sizeof pc) & ~15UL);
+  frame[0] = pc;
+  frame[1] = sp;
+  regs[REG_RSP] = reinterpret_cast<greg_t>(frame);
+  regs[REG_RIP] = reinterpret_cast<greg_t>(&weft_fault_landing);
+  regs[REG_RDI] = static_cast<greg_t>(addr);
+  regs[REG_RSI] = static_cast<greg_t>(pc);
+  regs[REG_RDX] = info->si_code;
+  regs[REG_EFL] &= ~0x400;  // the direction flag, as the ABI wants it
+  return true;
+}
+#else
+constexpr bool can_throw = false;
+bool throw_there(int, const siginfo_t*, const G&, void*) noexcept { return false; }
+#endif
+
 void on_fault(int sig, siginfo_t* info, void* context) {
   const int saved = errno;
   if (on_dump_thread()) ::_exit(4);
@@ -108,6 +163,10 @@ void on_fault(int sig, siginfo_t* info, void* context) {
         m != nullptr && (g == nullptr || at.sp() < g->stk.base || at.sp() > g->stk.hi);
     if (on_g0 && !m->signals.contains(at.sp()) && below_the_stack(addr, at.sp()))
       system_overflow(at);
+    if (g != nullptr && !on_g0 && throw_there(sig, info, *g, context)) {
+      errno = saved;
+      return;
+    }
   }
   errno = saved;
   pass_on(sig, info, context);
@@ -127,3 +186,18 @@ void install_fault_handlers() noexcept {
 }
 
 }  // namespace weft::rt
+
+namespace weft {
+
+memory_fault::memory_fault(std::uintptr_t address, std::uintptr_t pc, int code)
+    : std::runtime_error("runtime error: invalid memory address or nil pointer dereference"),
+      address_(address),
+      pc_(pc),
+      code_(code) {}
+memory_fault::~memory_fault() = default;
+
+bool throw_on_fault(bool on) noexcept {
+  return rt::throws.exchange(on && rt::can_throw, rt::memory_order_relaxed);
+}
+
+}  // namespace weft

@@ -37,6 +37,7 @@ bool is_hidden(std::string_view f) noexcept {
                                    "weft_entry",
                                    "weft_guarded_call",
                                    "weft_uncaught",
+                                   "weft_fault_",
                                    "_Unwind_",
                                    "__cxa_throw",
                                    "__cxa_rethrow",

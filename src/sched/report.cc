@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The report of an exception that leaves a goroutine, in Go's form, without allocating.
+// The report of an exception that leaves a goroutine, in Go's form: an exception that was thrown
+// while another was handled, or that has others nested in it, comes after them. Nothing is
+// allocated but by the C++ runtime, which has a reserve, for those others.
 //
 // Called inside the catch block of goroutine_main, on the goroutine's stack; ends the process.
 #include <cctype>
 #include <cxxabi.h>
 #include <exception>
+#include <new>
 #include <typeinfo>
+#include <utility>
 
 #include "base/print.h"
 #include "sched/sched.h"
+#include "weft/fault.hpp"
 
 namespace weft::rt {
 namespace {
@@ -85,26 +90,92 @@ void print_type(printer& out, const char* mangled) noexcept {
 
 }  // namespace
 
-void report_uncaught(G*) noexcept {
+namespace {
+
+// What the first goroutine that fails was handling when it threw. Its handler is gone by the time
+// of the report, so it is kept; never destroyed, the process ends.
+struct {
+  atomic<bool> taken{false};
+  atomic<const G*> of{nullptr};
+  alignas(std::exception_ptr) char room[sizeof(std::exception_ptr)];
+} constinit handled{};
+
+void keep_handled(const G* g) noexcept {
+  std::exception_ptr e = std::current_exception();
+  if (e == nullptr || handled.taken.exchange(true, memory_order_relaxed)) return;
+  ::new (handled.room) std::exception_ptr(std::move(e));
+  handled.of.store(g, memory_order_release);  // with handled_by
+}
+std::exception_ptr handled_by(const G* g) noexcept {
+  if (g == nullptr || handled.of.load(memory_order_acquire) != g) return nullptr;
+  return *std::launder(reinterpret_cast<std::exception_ptr*>(handled.room));
+}
+
+// What is being handled.
+void print_value(printer& out) noexcept {
+  try {
+    throw;
+  } catch (const memory_fault& f) {
+    out << f.what() << "\n[signal SIGSEGV: segmentation violation code=";
+    out.hex(static_cast<unsigned>(f.code())) << " addr=";
+    out.hex(f.address()) << " pc=";
+    out.hex(f.pc()) << ']';
+  } catch (const std::exception& e) {
+    out << e.what();
+  } catch (...) {
+    const std::type_info* t = abi::__cxa_current_exception_type();
+    out << '(';
+    if (t != nullptr) {
+      print_type(out, t->name());
+    } else {
+      out << "foreign exception";
+    }
+    out << ')';
+  }
+}
+
+std::exception_ptr nested_in(const std::exception_ptr& e) noexcept {
+  try {
+    std::rethrow_exception(e);
+  } catch (const std::nested_exception& n) {
+    return n.nested_ptr();
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+// With what is nested in it, which was caught and is older, before it.
+void print_chain(printer& out, const std::exception_ptr& e, const char* fate) noexcept {
+  if (const std::exception_ptr inner = nested_in(e)) {
+    print_chain(out, inner, " [recovered]\n\t");
+  }
+  out << "panic: ";
+  try {
+    std::rethrow_exception(e);
+  } catch (...) {
+    print_value(out);
+  }
+  out << fate;
+}
+
+}  // namespace
+
+void report_uncaught(G* g) noexcept {
   begin_fatal();
   {
     printer out(2);
-    out << "panic: ";
-    try {
-      throw;
-    } catch (const std::exception& e) {
-      out << e.what();
-    } catch (...) {
-      const std::type_info* t = abi::__cxa_current_exception_type();
-      out << '(';
-      if (t != nullptr) {
-        print_type(out, t->name());
-      } else {
-        out << "foreign exception";
-      }
-      out << ')';
+    const std::exception_ptr last = std::current_exception(), before = handled_by(g);
+    if (last == nullptr) {
+      out << "panic: ";
+      print_value(out);
+      out << '\n';
+    } else if (before == last) {  // catch (...) { throw; }
+      print_chain(out, last, " [recovered, repanicked]\n");
+    } else {
+      if (before != nullptr && nested_in(last) == nullptr)
+        print_chain(out, before, " [recovered]\n\t");
+      print_chain(out, last, "\n");
     }
-    out << '\n';
   }
   end_fatal();
 }
@@ -116,7 +187,10 @@ void report_uncaught(G*) noexcept {
 extern "C" __attribute__((visibility("hidden"))) _Unwind_Reason_Code weft_uncaught(
     int, _Unwind_Action actions, _Unwind_Exception_Class, _Unwind_Exception*, _Unwind_Context*) {
   if ((actions & _UA_SEARCH_PHASE) != 0) {
-    if (const weft::rt::G* g = weft::rt::current_g()) weft::rt::keep_trace(g);
+    if (const weft::rt::G* g = weft::rt::current_g()) {
+      weft::rt::keep_trace(g);
+      weft::rt::keep_handled(g);
+    }
   }
   return _URC_CONTINUE_UNWIND;
 }

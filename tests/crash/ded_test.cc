@@ -103,6 +103,39 @@ TEST(Conformance, DED_05_no_false_alarm_while_threads_hand_over) {
   EXPECT_EQ(o.err, "") << o;
 }
 
+TEST(Conformance, DED_07_chains_oldest_first) {
+  const std::pair<const char*, const char*> ways[] = {
+      {"in-a-handler", "panic: first [recovered]\n\tpanic: second\n"},
+      {"nested",
+       "panic: first [recovered]\n"
+       "\tpanic: second [recovered]\n"
+       "\tpanic: third\n"},
+      {"nested-in-a-handler",
+       "panic: first [recovered]\n\tpanic: second [recovered]\n\tpanic: third\n"},
+      {"rethrown", "panic: again [recovered, repanicked]\n"},
+      {"rethrown-pointer", "panic: again [recovered, repanicked]\n"},
+      {"behind-a-handler", "panic: second\n"}};
+  for (const auto& [how, text] : ways) {
+    SCOPED_TRACE(how);
+    const outcome o = run_crash("uncaught", {how});
+    EXPECT_EQ(o.status, 2) << o;
+    EXPECT_TRUE(o.err.starts_with(std::string(text) + "\ngoroutine ")) << o;
+  }
+}
+
+#if defined(__x86_64__)
+TEST(Conformance, DED_11_a_null_pointer_that_nobody_catches) {
+  const outcome o = run_crash("uncaught", {"fault"});
+  EXPECT_EQ(o.status, 2) << o;
+  const std::regex head(
+      "^panic: runtime error: invalid memory address or nil pointer dereference\n"
+      "\\[signal SIGSEGV: segmentation violation code=0x1 addr=0x0 pc=0x[0-9a-f]+\\]\n\n"
+      "goroutine \\d+ \\[running\\]:\n");
+  EXPECT_TRUE(std::regex_search(o.err, head)) << o;
+  EXPECT_NE(o.err.find("touch("), std::string::npos) << o;
+}
+#endif
+
 TEST(Conformance, DED_08_sigquit_dumps_every_goroutine) {
   const outcome o = run_crash("quit", {"idle"});
   EXPECT_EQ(o.status, 2) << o;

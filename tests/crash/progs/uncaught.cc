@@ -24,6 +24,9 @@ namespace {
 
 void announce() { std::printf("%llu\n", static_cast<unsigned long long>(weft::goid())); }
 
+__attribute__((noinline, no_sanitize("undefined", "address"))) void touch(int* p) { *p = 1; }
+void (*volatile touched)(int*) = touch;
+
 void leave_with(std::string_view what) {
   announce();
   if (what == "error") throw std::runtime_error("test");
@@ -37,6 +40,60 @@ void leave_with(std::string_view what) {
       ~cleanup() { std::puts("cleanup"); }
     } c;
     throw std::runtime_error("test");
+  }
+  if (what == "fault") {
+    weft::throw_on_fault(true);
+    touched(nullptr);
+  }
+  if (what == "in-a-handler") {
+    try {
+      throw std::runtime_error("first");
+    } catch (const std::exception&) {
+      throw std::runtime_error("second");
+    }
+  }
+  if (what == "nested") {
+    try {
+      try {
+        throw std::runtime_error("first");
+      } catch (...) {
+        std::throw_with_nested(std::logic_error("second"));
+      }
+    } catch (...) {
+      std::throw_with_nested(std::runtime_error("third"));
+    }
+  }
+  if (what == "nested-in-a-handler") {
+    try {
+      try {
+        throw std::runtime_error("first");
+      } catch (...) {
+        std::throw_with_nested(std::runtime_error("second"));
+      }
+    } catch (...) {
+      throw std::runtime_error("third");
+    }
+  }
+  if (what == "rethrown") {
+    try {
+      throw std::runtime_error("again");
+    } catch (...) {
+      throw;
+    }
+  }
+  if (what == "rethrown-pointer") {
+    try {
+      throw std::runtime_error("again");
+    } catch (...) {
+      std::rethrow_exception(std::current_exception());
+    }
+  }
+  if (what == "behind-a-handler") {  // that is over: nothing to tell
+    try {
+      throw std::runtime_error("first");
+    } catch (...) {
+    }
+    throw std::runtime_error("second");
   }
   if (what == "after-goexit") {
     try {
