@@ -8,7 +8,9 @@
 #include <weft/fault.hpp>
 #include <weft/file.hpp>
 #include <weft/go.hpp>
+#include <weft/map.hpp>
 #include <weft/net.hpp>
+#include <weft/pool.hpp>
 #include <weft/run.hpp>
 #include <weft/select.hpp>
 #include <weft/signal.hpp>
