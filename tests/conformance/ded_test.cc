@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // DED-11: a null pointer as an exception. Built with -fnon-call-exceptions where the compiler has
 // it; the function that faults is called through a pointer, which will do without. The rest of DED
-// is in tests/crash.
+// is in tests/crash. FRN-07 is here for its faults.
 #include <atomic>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <gtest/gtest.h>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "support/runtime.h"
 #include "weft/chan.hpp"
@@ -95,6 +97,61 @@ TEST_F(Faults, DED_11_again_and_again) {
 
 TEST_F(Faults, DED_11_a_call_of_null) {
   run_clean([] { EXPECT_THROW(null_function(), memory_fault); });
+}
+
+// The thread that calls run has a signal stack for the time of it, and its own again afterwards.
+TEST_F(Faults, FRN_07_a_threads_own_signal_stack_is_put_back) {
+  for (const bool own : {false, true, false, true}) {
+    std::thread([own] {
+      std::vector<char> room(64 * 1024);
+      stack_t mine{};
+      mine.ss_sp = room.data();
+      mine.ss_size = room.size();
+      if (own) {
+        ASSERT_EQ(::sigaltstack(&mine, nullptr), 0);
+      }
+      stack_t before{}, after{};
+      ::sigaltstack(nullptr, &before);
+      run_clean([] {
+        EXPECT_TRUE(recovers());
+        stack_t now{};
+        ::sigaltstack(nullptr, &now);
+        EXPECT_EQ(now.ss_flags & SS_DISABLE, 0);
+      });
+      ::sigaltstack(nullptr, &after);
+      EXPECT_EQ(after.ss_sp, before.ss_sp);
+      EXPECT_EQ(after.ss_flags, before.ss_flags);
+      EXPECT_TRUE(!own || after.ss_sp == room.data());
+      mine.ss_flags = SS_DISABLE;
+      if (own) ::sigaltstack(&mine, nullptr);
+    }).join();
+  }
+}
+
+// A callback leaves a thread's signal stack alone, whether it has one or not.
+TEST_F(Faults, FRN_07_a_callback_does_not_touch_it) {
+  run_clean([] {
+    for (const bool own : {false, true, false, true}) {
+      std::thread t([own] {
+        std::vector<char> room(64 * 1024);
+        stack_t mine{};
+        mine.ss_sp = room.data();
+        mine.ss_size = room.size();
+        if (own) {
+          ASSERT_EQ(::sigaltstack(&mine, nullptr), 0);
+        }
+        stack_t before{}, after{};
+        ::sigaltstack(nullptr, &before);
+        EXPECT_TRUE(async(recovers).get());
+        ::sigaltstack(nullptr, &after);
+        EXPECT_EQ(after.ss_sp, before.ss_sp);
+        EXPECT_EQ(after.ss_flags, before.ss_flags);
+        mine.ss_flags = SS_DISABLE;
+        if (own) ::sigaltstack(&mine, nullptr);
+      });
+      blocking([&] { t.join(); });
+    }
+  });
 }
 
 // 100 Ps, 2 x 64 sleepers on threads of their own, one that faults in a loop, and pings.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // FRN: threads that are not ours call in. FRN-05 and FRN-12, and a call from an ELF destructor
-// (FRN-11), are in tests/crash/frn_test.cc.
+// (FRN-11), are in tests/crash/frn_test.cc; FRN-07 is in ded_test.cc.
 //
 // Go lends such a thread an extra M, on which the callback is a goroutine. A plain thread of ours
 // needs none: it makes the call itself and sleeps on a futex where a goroutine would park. So what

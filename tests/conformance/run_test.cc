@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RUN: the run queues and fairness. RUN-05 needs select.
+// RUN: the run queues and fairness.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <gtest/gtest.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include "core/p.h"
@@ -16,6 +17,9 @@
 #include "support/runtime.h"
 #include "support/semaphore.h"
 #include "weft/go.hpp"
+#include "weft/select.hpp"
+#include "weft/sync.hpp"
+#include "weft/time.hpp"
 
 namespace weft::test {
 namespace {
@@ -272,6 +276,52 @@ TEST(Conformance, RUN_03_batch_from_the_global_queue) {
 }
 
 // -- RUN-07
+
+// Two senders keep a receiver busy for ever; its timer is due after 20 ms.
+TEST(Conformance, RUN_05_a_busy_receiver_takes_its_timer) {
+  for (const int procs : {1, 2}) {
+    run_clean(with_procs(procs), [] {
+      const weft::chan<void> c, done;
+      scope senders;
+      for (int i = 0; i < 2; ++i) {
+        senders.go([&] {
+          while (select(send(c), recv(done)) == 0) {
+          }
+        });
+      }
+      const auto begin = clock::now();
+      const auto due = after(20ms);
+      std::uint64_t received = 0;
+      while (select(recv(c), recv(due)) == 0) {
+        ++received;
+        ASSERT_LT(clock::now() - begin, patience);
+      }
+      EXPECT_GT(received, 0U);
+      done.close();
+    });
+  }
+}
+
+// Two that alternate system calls with sends to each other each see their own timer.
+TEST(Conformance, RUN_05_timers_beside_system_calls) {
+  for (const int procs : {1, 2}) {
+    run_clean(with_procs(procs), [] {
+      const weft::chan<void> c;
+      const auto begin = clock::now();
+      scope both;
+      for (int i = 0; i < 2; ++i) {
+        both.go([&] {
+          const auto due = after(20ms);
+          char none = 0;
+          do {
+            (void)!::read(0, &none, 0);
+            ASSERT_LT(clock::now() - begin, patience);
+          } while (select(send(c), recv(c), recv(due)) != 2);
+        });
+      }
+    });
+  }
+}
 
 TEST(Conformance, RUN_07_a_poller_that_yields_notices_a_message) {
   run_clean([] {
