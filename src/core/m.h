@@ -61,10 +61,11 @@ struct alignas(64) M {
   bool kept = false;  // waits for a P with its goroutine, in place (sched.kept); M1 does not hold
   bool waits_locked = false;  // sleeps until its locked goroutine runs
   M *kept_next = nullptr, *kept_prev = nullptr;
-  std::int64_t idle_since = 0;
+  std::int64_t idle_since = 0, kept_since = 0;
 
   // -- signals: sysmon and stop-the-world ask, the handler answers (preempt.cc).
   atomic<bool> signalled{false};
+  atomic<std::uint32_t> evaded{0};   // so often the signal met it inside libc, and it was let go on
   const void* stopped_at = nullptr;  // the handler's ucontext_t while it is stopped there
   atomic<atomic<std::uint32_t>*> in_rt{nullptr};  // its thread's word, for sysmon
   atomic<bool> leaving{false};  // its run is over, and it has not come to its last stop

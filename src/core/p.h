@@ -44,6 +44,7 @@ struct alignas(64) P {
   std::uint32_t until_global = 61;  // rounds until the global queue is looked at first
   std::uint32_t kept_due = 0;   // how many that wait in place have a turn in this round of yields
   bool kept_turn = false;       // whose turn it was then: of those that wait in place
+  bool kept_first = false;      // yield owes it to one of them
   std::uint32_t round_end = 0;  // ring index behind the last batch from the global queue, see yield
   std::uint64_t goid_next = 0, goid_end = 0;
   random rng;

@@ -17,6 +17,9 @@ int start_service_thread(void (*fn)(void*), void* arg, const char* name) noexcep
 // How many of them there are.
 std::uint32_t started_threads() noexcept;
 pid_t thread_id() noexcept;
+// The calling thread runs little and often: the kernel (6.12 and later) lets it go before those
+// that compute. Older ones ignore it.
+void prefer_short_slices() noexcept;
 clockid_t thread_cpu_clock(pid_t tid) noexcept;
 // CPU time that a thread of this process has used, in nanoseconds; 0 if it is gone.
 std::int64_t thread_cpu_ns(pid_t tid) noexcept;

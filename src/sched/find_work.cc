@@ -77,6 +77,18 @@ G* from_global(P* p) noexcept {
 // wake than this call takes.
 G* from_poller(P* p) noexcept { return poll_if_any() != 0 ? from_local(p) : nullptr; }
 
+// Before our P goes to somebody who will only compute: no timer of anybody's is overdue.
+G* from_late_timers(P* p) noexcept {
+  if (sched.kept.size_hint() == 0) return nullptr;
+  const std::int64_t now = nanotime();
+  if (earliest_timer() > now) return nullptr;
+  const std::uint32_t n = nprocs();
+  for (std::uint32_t i = 0; i < n; ++i) {
+    if (P* other = p_at(i)) run_timers(other, now);
+  }
+  return from_local(p);
+}
+
 // Our P to the one that has waited longest in place for one. True: m has none now.
 bool from_kept(M* m) noexcept {
   if (sched.kept.size_hint() == 0) return false;
@@ -88,14 +100,29 @@ bool from_kept(M* m) noexcept {
     sched.idle.stop_spinning();
     wake();  // as in stop_spinning
   }
+  // It will not come here of its own accord: whoever has to wake for a timer is sysmon. Seq_cst:
+  // with nap, which says that it naps and then looks at the timers.
+  if (sched.sysmon_naps.load(memory_order_seq_cst) &&
+      earliest_timer() < sched.sysmon_until.load(memory_order_relaxed))
+    wake_sysmon();
   give_p(other, release_p(m));
   return true;
 }
 
 // Each 61st round those of the global queue and those that wait in place have the first turn, in
-// turns.
+// turns; but nobody in place who has waited for less than a slice, which is what it will cost the
+// others.
 bool is_turn_of_kept(P* p) noexcept {
+  if (p->kept_first) {  // promised by yield
+    p->kept_first = false;
+    return true;
+  }
   if (p->until_global > 1 || sched.kept.size_hint() == 0) return false;
+  sched.lock.lock();
+  const M* first = sched.kept.front();
+  const std::int64_t since = first != nullptr ? first->kept_since : never;
+  sched.lock.unlock();
+  if (since > nanotime() - sched.quantum_ns.load(memory_order_relaxed)) return false;
   p->kept_turn = !p->kept_turn || sched.runq.size_hint() == 0;
   if (p->kept_turn) p->until_global = 61;
   return p->kept_turn;
@@ -290,6 +317,7 @@ G* find_work(M* m) noexcept {
     G* g = fairness(p);
     if (g == nullptr) g = from_local(p);
     if (g == nullptr) g = from_global(p);
+    if (g == nullptr) g = from_late_timers(p);
     if (g == nullptr && from_kept(m)) return nullptr;
     if (g == nullptr) g = from_poller(p);
     if (g == nullptr) {

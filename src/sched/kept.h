@@ -27,6 +27,7 @@ class kept_queue {
     first_ = m;
     added(m);
   }
+  const M* front() const noexcept { return first_; }
   M* pop_front() noexcept { return take(first_); }
   // The one that was stopped last: it may hold what another blocks on (DESIGN 4.2).
   M* pop_back() noexcept { return take(last_); }

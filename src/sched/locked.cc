@@ -67,6 +67,7 @@ bool wait_locked(M* m) noexcept {
 void queue_kept(M* m, G* g, queue_end where) noexcept {
   g->m.store(nullptr, memory_order_relaxed);
   g->kept = true;
+  m->kept_since = nanotime();
   g->move_status(g_status::running, g_status::runnable);
   if (where == queue_end::front) {
     sched.kept.push_front(m);

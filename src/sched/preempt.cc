@@ -10,14 +10,18 @@
 // Rules, each found by breaking it:
 // 1. Inside the runtime (section.h) the handler only leaves a mark, and the thread stops on its way
 //    out (attend).
-// 2. It stops only if somebody is there to take the P: an idle M, or another kept thread. A new
+// 2. It stops only if somebody is there to take the P: an idle M, or another kept thread if nobody
+//    else wants to run. A new
 //    thread is not asked for with the P in hand: making one needs malloc's lock, which a stopped
 //    thread may hold. sysmon has spare Ms made before it sends a signal.
 // 3. A signal may meet a thread that has just entered poll or nanosleep, which then returns EINTR
 //    whatever the handler does. Where the number of the call can be read back from the code it is
 //    issued again. Where it cannot (aarch64), no signal is sent but by the thread's own CPU-time
 //    timer, which fires only while it computes.
-// 4. A thread that is stopped for good, because its run is over, keeps libc's locks. So that
+// 4. A stopped thread keeps the locks of libc that it holds, and others may queue for them until it
+//    has its next turn; the thread-maker too. So one that is met inside libc is let go on, and
+//    asked again a moment later, a few times.
+// 5. A thread that is stopped for good, because its run is over, keeps libc's locks. So that
 // happens
 //    only where neither its PC nor a word on its stack points into libc, the loader, libstdc++ or
 //    libgcc; until then it runs on, without a P.
@@ -40,6 +44,7 @@
 #include "os/thread.h"
 #include "sched/park.h"
 #include "sched/sched.h"
+#include "sched/timers.h"
 
 namespace weft::rt {
 namespace {
@@ -63,7 +68,7 @@ bool in_library(std::uintptr_t a) noexcept {
   return false;
 }
 
-// Rule 4. Reads a stack that belongs to user code, as it is.
+// Rule 5. Reads a stack that belongs to user code, as it is.
 __attribute__((no_sanitize("address", "thread"))) bool may_stop_for_good(
     const G* g, const void* sp, std::uintptr_t pc) noexcept {
   if (in_library(pc)) return false;
@@ -77,9 +82,14 @@ __attribute__((no_sanitize("address", "thread"))) bool may_stop_for_good(
 
 // -- stopping
 
-// Under the scheduler lock: who takes p over if we stop. Null: nobody can.
+// Under the scheduler lock: who takes p over if we stop. Null: nobody can. Another kept thread goes
+// on where it stood, and looks at no queue and no timer: those who wait there need an M that is
+// free. If none can be made, it may be because of a lock that a kept thread holds.
 M* taker(P* p) noexcept {
   if (M* m = take_idle_m(p)) return m;
+  const bool others_wait =
+      !p->rq.empty() || sched.runq.size_hint() != 0 || earliest_timer() <= nanotime();
+  if (others_wait && spare_will_come()) return nullptr;
   return sched.kept.pop_front();
 }
 
@@ -109,7 +119,16 @@ void stop_with_world(M* m, G* g, P* p, const void* sp, std::uintptr_t pc) noexce
   if (over || !sleep_kept(m, g)) stop_for_good(m, sp, pc);
 }
 
+// Rule 4. For longer if somebody does wait.
+bool evades(M* m, std::uintptr_t pc) noexcept {
+  const std::uint32_t n = m->evaded.load(memory_order_relaxed);
+  const bool again = in_library(pc) && n < 16U;
+  m->evaded.store(again ? n + 1 : 0, memory_order_relaxed);
+  return again;
+}
+
 void stop_for_others(M* m, G* g, P* p, const void* sp, std::uintptr_t pc) noexcept {
+  if (evades(m, pc)) return;  // sysmon asks again
   sched.lock.lock();
   M* next = taker(p);
   if (next == nullptr) {
@@ -134,10 +153,14 @@ void preempt_here(M* m, const void* sp, std::uintptr_t pc) noexcept {
   G* g = m->curg;
   if (m->hold.load(memory_order_relaxed) == hold_state::syscall) {
     // It is asleep, or about to be, and its P is free to be taken anyway.
-  } else if (!settle(m)) {  // not hold_p, which would stop it for good wherever it stands: rule 4
+  } else if (!settle(m)) {  // not hold_p, which would stop it for good wherever it stands: rule 5
     stop_for_good(m, sp, pc);
-  } else if (P* p = m->p; p == nullptr) {
-    if (!wait_for_p(m, g)) stop_for_good(m, sp, pc);  // caught computing without a P
+  } else if (P* p = m->p; p == nullptr) {  // caught computing without a P
+    if (evades(m, pc)) {
+      arm_cpu_timer(m, 100'000);
+    } else if (!wait_for_p(m, g)) {
+      stop_for_good(m, sp, pc);
+    }
   } else if (sched.stopping.load(memory_order_seq_cst)) {
     stop_with_world(m, g, p, sp, pc);
   } else if (p->preempt.load(memory_order_relaxed) != 0) {

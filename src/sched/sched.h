@@ -87,7 +87,8 @@ struct sched_state {
 
   // -- sysmon.
   atomic<bool> sysmon_waits{false};
-  atomic<bool> sysmon_naps{false};  // for long, because nobody waits for a P
+  atomic<std::int64_t> sysmon_until{0};  // then it wakes by itself
+  atomic<bool> sysmon_naps{false};       // for long, because nobody waits for a P
   note sysmon_note;
   atomic<std::int64_t> trace_ns{0};  // not 0: print_sched so often
   atomic<bool> trace_detail{false};
@@ -150,6 +151,9 @@ void wake_slow() noexcept;
 M* take_idle_m(P* p) noexcept;     // under lock; or null
 void give_p(M* m, P* p) noexcept;  // to one that sleeps without, wherever it does
 void request_spare() noexcept;     // an M more, without a P
+bool spare_will_come() noexcept;   // before long
+bool spare_is_stuck() noexcept;    // it should have come by now
+bool p_is_promised() noexcept;     // to a thread that does not exist yet
 P* take_promised_p() noexcept;     // one that waits for its thread to be made, or null
 M* new_m() noexcept;
 void let_idle_go(std::int64_t now) noexcept;

@@ -185,8 +185,7 @@ static void give_way(M* m, G* g, P* p) noexcept {
   if (p->kept_due != 0) [[unlikely]] {
     --p->kept_due;
     if (sched.kept.size_hint() != 0) {
-      p->until_global = 1;  // g0 hands the P over
-      p->kept_turn = false;
+      p->kept_first = true;  // g0 hands the P over
       leave_for_g0(m, g, yield_commit, g, nullptr);
       return;
     }

@@ -47,6 +47,7 @@ constexpr std::int64_t patience = millisecond;            // from the flag to th
 constexpr std::int64_t timer_patience = millisecond / 4;  // the same for a timer that is due
 constexpr std::int64_t first_sample = 50 * microsecond, sample_apart = 30 * microsecond;
 constexpr std::int64_t longest_call = 10 * millisecond;
+constexpr std::uint32_t reserve = 3;  // idle Ms, once threads are being stopped
 
 struct watched {
   std::uint32_t tick = 0, calls = 0;
@@ -101,7 +102,9 @@ long sleeps_in(const M* m) noexcept {
 }
 
 // Its P to others, if it is asleep. After a futex wait first to the one that was stopped last: it
-// may be the one who holds the lock (DESIGN 4.2).
+// may be the one who holds the lock (DESIGN 4.2). Every second time at most: with enough hogs at
+// one lock there is always one that was stopped last, and the queues must have their turn.
+constinit bool holder_was_last = false;
 bool sample(M* m, watched& w, std::int64_t now) noexcept {
   if (now - w.since < first_sample || now < w.next_sample) return false;
   const std::int64_t cpu = thread_cpu_ns(m->tid.load(memory_order_relaxed));
@@ -120,19 +123,23 @@ bool sample(M* m, watched& w, std::int64_t now) noexcept {
   P* taken = take_from_sleeper(m);
   if (taken == nullptr) return true;
   if (sched.preempt.load(memory_order_relaxed)) arm_cpu_timer(m, 2 * millisecond);
-  if (nr == SYS_futex && sched.kept.size_hint() != 0) {
+  M* holder = nullptr;
+  if (nr == SYS_futex && !holder_was_last && sched.kept.size_hint() != 0) {
     sched.lock.lock();
-    M* holder = sched.stopping.load(memory_order_relaxed) ? nullptr : sched.kept.pop_back();
+    if (!sched.stopping.load(memory_order_relaxed)) holder = sched.kept.pop_back();
     sched.lock.unlock();
-    if (holder != nullptr) {
-      bump(taken->count.handoffs);
-      give_p(holder, taken);
-      return true;
-    }
   }
-  hand_off(taken);
+  holder_was_last = holder != nullptr;
+  if (holder != nullptr) {
+    bump(taken->count.handoffs);
+    give_p(holder, taken);
+  } else {
+    hand_off(taken);
+  }
   return true;
 }
+
+constinit std::int64_t promised_since = 0;
 
 // -- one P
 
@@ -150,18 +157,41 @@ bool look_at_call(P* p, M* m, watched& w, std::int64_t now, bool waited) noexcep
 }
 
 // Rule 2 of preempt.cc. Kept threads alone could take turns for ever and leave the queues to
-// nobody: so one that is free is made in any case.
+// nobody: so one that is free is made in any case; and some in reserve, because a stopped thread
+// may hold the lock that making one needs.
 bool somebody_can_take() noexcept {
   sched.lock.lock();
-  const bool idle = sched.nmidle != 0;
+  const std::uint32_t idle = sched.nmidle;
   sched.lock.unlock();
-  if (!idle) request_spare();
-  return idle || sched.kept.size_hint() != 0;
+  if (idle < reserve) request_spare();
+  return idle != 0 || sched.kept.size_hint() != 0;
+}
+
+// A P waits for a thread that is being made, and the maker perhaps for a lock of one that is
+// stopped: that one goes first.
+void relieve_maker(std::int64_t now) noexcept {
+  if (!p_is_promised() || sched.kept.size_hint() == 0) {
+    promised_since = 0;
+  } else if (promised_since == 0) {
+    promised_since = now;
+  } else if (now - promised_since >= millisecond) {
+    promised_since = 0;
+    sched.lock.lock();
+    M* m = sched.stopping.load(memory_order_relaxed) ? nullptr : sched.kept.pop_front();
+    P* p = m != nullptr ? take_promised_p() : nullptr;
+    if (m != nullptr && p == nullptr) sched.kept.push_front(m);
+    sched.lock.unlock();
+    if (p != nullptr) give_p(m, p);
+  }
 }
 
 bool look_at_runner(P* p, M* m, watched& w, std::int64_t now, bool waited) noexcept {
-  const bool late = waited && (w.late || timer_is_due(now));
-  const bool over = now - w.since >= sched.quantum_ns.load(memory_order_relaxed);
+  const bool late = waited && (w.late || p->timers.earliest.load(memory_order_relaxed) <= now);
+  // Short slices if the maker cannot get on: it waits for what a thread that is stopped will give
+  // back as soon as it has its turn.
+  const std::int64_t slice =
+      spare_is_stuck() ? patience : sched.quantum_ns.load(memory_order_relaxed);
+  const bool over = now - w.since >= slice;
   bool any = false;
   if ((over || late) && sched.preempt.load(memory_order_relaxed)) {
     if (w.flagged == 0) {
@@ -169,7 +199,10 @@ bool look_at_runner(P* p, M* m, watched& w, std::int64_t now, bool waited) noexc
       p->preempt.store(1, memory_order_relaxed);
       any = true;
     }
-    if (waited && now - w.flagged >= (late ? timer_patience : patience)) {
+    const std::int64_t wait = m->evaded.load(memory_order_relaxed) != 0 ? 0
+                              : late                                    ? timer_patience
+                                                                        : patience;
+    if (waited && now - w.flagged >= wait) {
       w.flagged = now;
       p->preempt.store(1, memory_order_relaxed);
       if (somebody_can_take()) ask_to_stop(m);
@@ -247,8 +280,11 @@ void nap(std::int64_t wish, std::int64_t now) noexcept {
     return;
   }
   sched.sysmon_note.clear();
+  sched.sysmon_until.store(now + wish, memory_order_relaxed);
   sched.sysmon_naps.store(true, memory_order_seq_cst);
-  sched.sysmon_note.sleep_until(now + wish);
+  // A timer armed meanwhile: either we see it here, or who arms it sees us nap (from_kept).
+  if (const std::int64_t t2 = earliest_timer(); t2 >= now + wish)
+    sched.sysmon_note.sleep_until(now + wish);
   sched.sysmon_naps.store(false, memory_order_seq_cst);
 }
 
@@ -297,6 +333,7 @@ void wake_sysmon() noexcept {
 }
 
 void sysmon_main() noexcept {
+  prefer_short_slices();
   std::int64_t sleep = min_sleep, last_limit = 0, last_trace = 0;
   int quiet = 0;
   for (;;) {
@@ -323,6 +360,7 @@ void sysmon_main() noexcept {
     // No reason to come more often: under load it finds something each time.
     if (poll_overdue(now) != 0) make_way();
     const bool waited = work_waits(now);
+    if (waited) relieve_maker(now);
     quiet = look_at_all(now, waited) || kicked ? 0 : quiet + 1;
     if (quiet == 0) {
       sleep = min_sleep;

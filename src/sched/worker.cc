@@ -33,19 +33,21 @@ struct maker_state {
   atomic<std::uint32_t> posted{0};
 };
 constinit maker_state maker;
-constinit atomic<bool> spares_under_way{false};
+constinit atomic<std::int64_t> spare_asked{0};  // when; 0: none is under way
+constexpr std::int64_t spare_patience = 1'000'000;
 constinit slab<M> ms;  // under maker.lock
 
 void m_thread(void* arg) {
   M* m = static_cast<M*>(arg);
   bind_thread(m);
-  if (m->spare) spares_under_way.store(false, memory_order_relaxed);
+  if (m->spare) spare_asked.store(0, memory_order_relaxed);
   // Ours, or another's who comes later, or nobody's any more.
   if (P* p = take_promised_p(); p != nullptr) acquire_p(m, p);
   worker_main(m);
 }
 
 void maker_thread(void*) {
+  prefer_short_slices();
   for (;;) {
     maker.lock.lock();
     M* m = maker.requests;
@@ -68,6 +70,10 @@ void maker_thread(void*) {
       end_fatal();
     }
   }
+}
+
+bool threads_are_out() noexcept {
+  return sched.mcount.load(memory_order_relaxed) >= sched.max_threads.load(memory_order_relaxed);
 }
 
 // A thread for p, made by the thread-maker; without one, to be idle.
@@ -100,12 +106,30 @@ P* take_promised_p() noexcept {
   return p;
 }
 
+bool p_is_promised() noexcept {
+  maker.lock.lock();
+  const bool any = maker.promised != nullptr;
+  maker.lock.unlock();
+  return any;
+}
+
 // One at a time: sysmon asks again if it was not enough.
 void request_spare() noexcept {
-  if (sched.mcount.load(memory_order_relaxed) >= sched.max_threads.load(memory_order_relaxed) ||
-      spares_under_way.exchange(true, memory_order_relaxed))
+  std::int64_t none = 0;
+  if (threads_are_out() ||
+      !spare_asked.compare_exchange_strong(none, nanotime(), memory_order_relaxed))
     return;
   request_m(nullptr);
+}
+
+// The maker itself may be waiting for a lock that a stopped thread holds: malloc's.
+bool spare_is_stuck() noexcept {
+  const std::int64_t asked = spare_asked.load(memory_order_relaxed);
+  return asked != 0 && nanotime() - asked >= spare_patience;
+}
+
+bool spare_will_come() noexcept {
+  return spare_asked.load(memory_order_relaxed) == 0 ? !threads_are_out() : !spare_is_stuck();
 }
 
 M* new_m() noexcept {
