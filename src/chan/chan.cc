@@ -74,8 +74,19 @@ chan_core* chan_core::make(std::size_t capacity, const elem_ops& ops, std::size_
   if (capacity > PTRDIFF_MAX) throw_bad_size();
   if (ops.size != 0 && capacity > (most - at - align) / ops.size - spare) throw_bad_size();
   if (extra != 0) extra += alignof(std::max_align_t);
+  const std::size_t bytes = at + (capacity + spare) * ops.size + extra;
+#if !defined(WEFT_ASAN)  // which is to see when somebody uses a channel that is gone
+  if (bytes <= sizeof(rt::chan_cell) && align == line) {
+    auto* c = ::new (rt::take_chan_cell()) chan_core(capacity, ops);
+    c->cells_ = capacity + spare;
+    c->buffer_at_ = at;
+    c->last_rites_ = last_rites;
+    c->in_cell_ = true;
+    return c;
+  }
+#endif
   // Aligned here: malloc's aligned allocation is several times slower than its plain one.
-  void* base = ::operator new(at + (capacity + spare) * ops.size + extra + align - malloc_align);
+  void* base = ::operator new(bytes + align - malloc_align);
   const auto a = reinterpret_cast<std::uintptr_t>(base);
   const std::uintptr_t aligned = (a + align - 1) / align * align;
   auto* c = ::new (reinterpret_cast<void*>(aligned)) chan_core(capacity, ops);
@@ -100,8 +111,13 @@ void chan_core::destroy() noexcept {
       ops_->destroy(cell(head_ + i));
   }
   void* base = reinterpret_cast<std::byte*>(this) - from_base_;
+  const bool in_cell = in_cell_;
   this->~chan_core();
-  ::operator delete(base);
+  if (in_cell) {
+    rt::put_chan_cell(static_cast<rt::chan_cell*>(base));
+  } else {
+    ::operator delete(base);
+  }
 }
 
 // -- the ring

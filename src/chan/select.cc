@@ -235,6 +235,12 @@ select_result selection::leave_all() noexcept {
   return result;
 }
 
+void each_channel(const void* waiting_on, void (*f)(void* arg, const chan_core*),
+                  void* arg) noexcept {
+  const auto* s = static_cast<const selection*>(waiting_on);
+  for (std::size_t i = 0; i < s->n; ++i) f(arg, s->channel(i));
+}
+
 select_result select_cases(const select_case* cases, std::size_t n, std::int64_t deadline,
                            bool may_block) {
   if (may_block) rt::maybe_preempt();

@@ -94,4 +94,22 @@ struct chan_wait {
   }
 };
 
+// A channel as the leak finder sees it.
+struct chan_view {
+  const chan_core* c;
+  // From where to where its memory reaches; nothing outside points into it but through handles.
+  // False: a timer's, whose memory is not only the channel's.
+  bool memory(std::uintptr_t* lo, std::uintptr_t* hi) const noexcept {
+    const auto at = reinterpret_cast<std::uintptr_t>(c);
+    *lo = at - c->from_base_;
+    *hi = at + c->buffer_at_ + c->cells_ * c->size_;
+    return c->last_rites_ == nullptr;
+  }
+  std::uint64_t handles() const noexcept { return c->refs_.load(std::memory_order_relaxed); }
+};
+// The channels that a parked select waits on; waiting_on is what it has given to park. One that
+// stands in several cases comes several times.
+void each_channel(const void* waiting_on, void (*f)(void* arg, const chan_core*),
+                  void* arg) noexcept;
+
 }  // namespace weft::detail

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "base/atomic.h"
 #include "base/slab.h"
@@ -21,6 +22,12 @@ namespace weft::rt {
 
 struct alignas(64) small_block {
   char bytes[64];
+};
+
+// A small channel. Not malloc's memory: a pointer to it is a channel's handle and nothing else, so
+// that what lies about of old pointers does not hide a leak from the leak finder.
+struct alignas(64) chan_cell {
+  char bytes[192];
 };
 
 // Before a pool; owner only.
@@ -43,6 +50,7 @@ struct cell_cache {
 };
 using g_cache = cell_cache<G>;
 using block_cache = cell_cache<small_block>;
+using chan_cache = cell_cache<chan_cell>;
 
 // Owner only; all of the run's default size.
 struct stack_cache {
@@ -76,7 +84,7 @@ class cell_pool {
         drop();
         continue;
       }
-      out[k++] = top_->cells[--top_->n];
+      out[k++] = std::exchange(top_->cells[--top_->n], nullptr);  // see chan_cell
     }
     size_.store(size_.load(memory_order_relaxed) - k, memory_order_relaxed);
     lock.unlock();
@@ -110,5 +118,6 @@ class cell_pool {
 };
 using g_pool = cell_pool<G>;
 using block_pool = cell_pool<small_block>;
+using chan_pool = cell_pool<chan_cell>;
 
 }  // namespace weft::rt

@@ -47,6 +47,7 @@ struct alignas(64) M {
   std::uint32_t in_sched = 0;  // > 0 while in scheduler context: no malloc here (dev builds check)
   random rng;
   G g0;
+  const void* g0_top = nullptr;  // the frames of its thread below here are the scheduler's
   sigset_t mask_before{};
   signal_stack signals;  // installed while the thread is ours
 

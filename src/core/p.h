@@ -60,6 +60,7 @@ struct alignas(64) P {
   // -- owner only: what goroutines are made of.
   g_cache free_gs;
   block_cache blocks;
+  chan_cache chans;
   stack_cache stacks;
   alignas(64) timer_home timers;
   alignas(64) runq rq;

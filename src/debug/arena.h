@@ -43,6 +43,11 @@ class arena {
     void* p = raw(n * sizeof(T));
     return p == nullptr ? nullptr : ::new (p) T[n];
   }
+  template <class F>
+  void for_each_block(F f) const {
+    for (const block* b = blocks_; b != nullptr; b = b->next)
+      f(reinterpret_cast<std::uintptr_t>(b), b->bytes);
+  }
   // A copy with a zero behind it.
   const char* copy(std::string_view s) noexcept {
     char* p = static_cast<char*>(raw(s.size() + 1));

@@ -36,6 +36,7 @@ void dump(std::ostream& out) {
       have_own = true;
     }
     next = collector.all(others, self, next, nanotime() + longest_stop_ns);
+    wipe_stack();
   } while (next != 0);
   symbols names(memory, true);
   const text_sink sink{[](void* to, const char* text, std::size_t n) {

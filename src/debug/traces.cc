@@ -132,6 +132,11 @@ WEFT_READS_STACKS std::size_t trace_collector::all(arena_list<g_record>& out, co
   return 0;
 }
 
+[[gnu::noinline]] void wipe_stack() noexcept {
+  volatile char used[8 * 1024];
+  for (volatile char& c : used) c = 0;
+}
+
 const text_sink& text_sink::operator<<(std::uint64_t v) const {
   char tmp[20];
   std::size_t n = sizeof tmp;

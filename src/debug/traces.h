@@ -60,6 +60,10 @@ class trace_collector {
   trace last_;  // most goroutines stand where the one before them does
 };
 
+// Overwrites what calls have left below the caller's frame. Who has walked the stacks of others has
+// left their addresses there, which the leak finder would take for something that somebody knows.
+void wipe_stack() noexcept;
+
 // Where a trace is written to.
 struct text_sink {
   void (*put)(void* to, const char* text, std::size_t n);

@@ -33,6 +33,8 @@ class signal_stack {
   bool contains(std::uintptr_t addr) const noexcept {
     return addr >= base_ && addr < base_ + bytes_;
   }
+  std::uintptr_t lo() const noexcept { return base_; }
+  std::uintptr_t hi() const noexcept { return base_ + bytes_; }
   bool in_guard(std::uintptr_t addr) const noexcept {
     return addr >= base_ && addr < base_ + guard;
   }

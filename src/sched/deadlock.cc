@@ -33,6 +33,7 @@ namespace weft::rt {
 
 constinit atomic<std::uint64_t> blocked_threads{0};
 constinit atomic<std::uint32_t> errands{0};
+constinit atomic<std::uint64_t> threads_still{0};
 
 namespace {
 
@@ -125,9 +126,25 @@ void end_errand() noexcept {
   look_if_idle();
 }
 
+bool knows_all_threads(std::uint32_t callers) noexcept {
+  const int saved = errno;
+  bool known = false;
+  // A thread of ours that has just begun or is about to end is in one of the two counts only.
+  for (int i = 0; i < 20 && !known; ++i) {
+    if (i != 0) note().sleep_until(nanotime() + 100'000);
+    const std::uint32_t started = started_threads();
+    const auto still = static_cast<std::uint32_t>(threads_still.load(memory_order_seq_cst));
+    known = count_threads() == started + 1 + still + callers + sanitizer_threads;  // 1: m0
+  }
+  errno = saved;
+  return known;
+}
+
 // Not inline: the address of errno, which futex_wait uses, must not be kept in a caller that may
 // switch before it comes here.
 bool thread_note::sleep_until(std::int64_t deadline) noexcept {
+  __builtin_unwind_init();
+  const standing_still here;
   if (deadline >= 0) return note_.sleep_until(deadline);
   std::uint32_t none = 0;
   // Relaxed: blocked_threads is one word, and who counts is settled by this exchange and the

@@ -17,6 +17,7 @@
 
 #include "sched/netpoll.h"
 #include "sched/park.h"
+#include "sched/waiter.h"
 
 namespace weft::rt {
 namespace {
@@ -47,7 +48,9 @@ void await_token(int fd) noexcept {
   while (::read(fd, &count, sizeof count) < 0) ::poll(&p, 1, -1);
 }
 
-void wait_asleep(poll_waiter& w, int fd, poll_mode m) noexcept {
+[[gnu::noinline]] void wait_asleep(poll_waiter& w, int fd, poll_mode m) noexcept {
+  __builtin_unwind_init();
+  const standing_still here;
   const int saved = errno;
   w.wake_fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   const short events = m == poll_mode::read ? POLLIN | POLLRDHUP : POLLOUT;

@@ -77,6 +77,7 @@ void queue_kept(M* m, G* g, queue_end where) noexcept {
 }
 
 bool sleep_kept(M* m, G* g) noexcept {
+  __builtin_unwind_init();  // the leak finder looks for what the goroutine knows on its stack
   m->park.sleep();
   m->park.clear();
   P* p = m->nextp;

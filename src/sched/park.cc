@@ -110,6 +110,7 @@ bool make_runnable(G* g) noexcept {
   const g_status s = g->state();
   if (s != g_status::waiting && s != g_status::leaked) [[unlikely]]
     g->bad_status(g_status::waiting, g_status::runnable);
+  WEFT_DEBUG_ASSERT(s != g_status::leaked);  // else the leak finder has raised a false alarm
   g->move_status(s, g_status::runnable);
   return true;
 }

@@ -60,6 +60,7 @@ WEFT_CATCHES_FORCED_UNWIND void main_entry(void* closure) {
   auto* c = *static_cast<main_call**>(closure);
   try {
     c->status = c->fn(c->arg);
+    if (sched.leakcheck) report_leaks();
     run_exit_hooks(c->status);
   } catch (const abi::__forced_unwind&) {
     throw;  // goexit: the others run on, run() does not return
@@ -83,6 +84,7 @@ void start_world(const config& c, M* m) {
   sched.quantum_ns.store(c.quantum.count(), memory_order_relaxed);
   sched.preempt.store(c.preempt, memory_order_relaxed);
   sched.shuffle = c.shuffle != 0;
+  sched.leakcheck = c.leakcheck;
   sched.trace_ns.store(std::int64_t{c.schedtrace} * 1'000'000, memory_order_relaxed);
   sched.trace_detail.store(c.scheddetail, memory_order_relaxed);
   sched.max_threads.store(
@@ -238,6 +240,8 @@ int run_main(const config& c, int (*fn)(void*), void* arg) {
     throw std::invalid_argument("weft::run: stack size out of range");
   }
   if (c.max_threads == 0) throw std::invalid_argument("weft::run: max_threads is 0");
+  // What our caller keeps in registers is on the stack from here on, where the leak finder sees it.
+  __builtin_unwind_init();
   main_call call{fn, arg, 0, nullptr, false, {}};
 
   world_sem.lock(wait_reason::world);
@@ -249,6 +253,7 @@ int run_main(const config& c, int (*fn)(void*), void* arg) {
   install_reports();
   current_main = &call;
   M* m = m0();
+  m->g0_top = stack_below();
   start_world(c, m);
   G* g = make_main(c.main_stack_size, main_entry, &call);
   world_sem.unlock();
@@ -315,9 +320,12 @@ void parse_debug(config& c, std::string_view text) {
       c.schedtrace = static_cast<std::uint32_t>(std::min<std::size_t>(ms, UINT32_MAX));
     } else if (item.substr(0, eq) == "scheddetail" && eq != std::string::npos) {
       c.scheddetail = parse("WEFT_DEBUG: scheddetail", item.c_str() + eq + 1, false) != 0;
+    } else if (item.substr(0, eq) == "leakcheck" && eq != std::string::npos) {
+      c.leakcheck = parse("WEFT_DEBUG: leakcheck", item.c_str() + eq + 1, false) != 0;
     } else if (!item.empty()) {
-      throw std::invalid_argument("WEFT_DEBUG: unknown setting '" + item +
-                                  "'; there are: shuffle=SEED, schedtrace=MS, scheddetail=1");
+      throw std::invalid_argument(
+          "WEFT_DEBUG: unknown setting '" + item +
+          "'; there are: shuffle=SEED, schedtrace=MS, scheddetail=1, leakcheck=1");
     }
   }
 }

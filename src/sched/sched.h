@@ -63,6 +63,8 @@ struct sched_state {
   g_pool free_gs;            // dead shells
   slab<small_block> blocks;  // under g_lock
   block_pool free_blocks;
+  slab<chan_cell> chans;  // under g_lock
+  chan_pool free_chans;
   atomic<std::uint64_t> next_goid{2};        // 1 is main
   atomic<std::uint64_t> foreign_created{0};  // spawned without a P
   atomic<std::uint64_t> foreign_exited{0};   // ended without one
@@ -105,6 +107,7 @@ struct sched_state {
   sigset_t
       mask{};  // of the thread that called run, and so of every M: children inherit it (SYS-05)
   bool shuffle = false;                   // runnext or the ring, by coin
+  bool leakcheck = false;                 // report_leaks when main has returned
   bool forked = false;                    // we are the child of a fork
   atomic<std::uint32_t> wanted_procs{0};  // set_procs before a run; 0: automatic
   atomic<bool> procs_auto{true};
@@ -157,10 +160,11 @@ bool p_is_promised() noexcept;     // to a thread that does not exist yet
 P* take_promised_p() noexcept;     // one that waits for its thread to be made, or null
 M* new_m() noexcept;
 void let_idle_go(std::int64_t now) noexcept;
-void end_m(M* m) noexcept;          // on its own thread, which is about to end
-void bind_thread(M* m) noexcept;    // makes the calling thread m's
-void unbind_thread(M* m) noexcept;  // the thread is as it was before
-void start_service_threads();       // thread-maker and sysmon, once a process
+void end_m(M* m) noexcept;                             // on its own thread, which is about to end
+[[gnu::noinline]] const void* stack_below() noexcept;  // what the caller calls has its frames there
+void bind_thread(M* m) noexcept;                       // makes the calling thread m's
+void unbind_thread(M* m) noexcept;                     // the thread is as it was before
+void start_service_threads();                          // thread-maker and sysmon, once a process
 
 // The wake rule, after an enqueue that was a full barrier (idle.h: the waker's side).
 inline void wake() noexcept {
@@ -252,7 +256,12 @@ void print_sched(std::int64_t now, bool detail) noexcept;
 void install_reports() noexcept;
 void keep_trace(const G* g) noexcept;  // of here: g fails, once its clean-ups have run
 
+// -- debug/find_leaks.cc: to standard error, if there are any. On a goroutine; allocates.
+void report_leaks();
+
 // -- spawn.cc
+chan_cell* take_chan_cell() noexcept;
+void put_chan_cell(chan_cell* c) noexcept;
 [[noreturn]] void goroutine_exit(G* g) noexcept;
 using closure_fn = void (*)(void*);
 G* make_main(std::size_t stack_size, closure_fn fn, void* arg) noexcept;

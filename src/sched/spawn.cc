@@ -75,6 +75,7 @@ template <class T>
   const std::uint32_t n = c.n - keep;  // the oldest go: they are at the bottom of the array
   pool.push(c.cells, n);
   std::memmove(c.cells, c.cells + n, keep * sizeof *c.cells);
+  std::fill(c.cells + keep, c.cells + keep + n, nullptr);
   c.n = keep;
 }
 
@@ -295,6 +296,7 @@ void goroutine_main(void* gp, void*, void*) {
   G* parent = current_g();
   g->parent = parent != nullptr ? parent->goid : 0;
   g->created_at = at;
+  g->run = nullptr;  // dead, but its closure is being built (leaks.cc)
   static_assert(G::closure_size == weft::detail::largest_in_line);
   if (size <= G::closure_size && align <= alignof(std::max_align_t)) return {g->closure, g};
   if (!g->stk) {
@@ -317,7 +319,22 @@ void begin(P* p, G* g) noexcept {
 void flush_free(P* p, std::uint32_t keep) noexcept {
   flush(p->free_gs, sched.free_gs, keep);
   flush(p->blocks, sched.free_blocks, keep);
+  flush(p->chans, sched.free_chans, keep);
   flush(p->stacks, keep);
+}
+
+chan_cell* take_chan_cell() noexcept {
+  const in_runtime in;
+  P* p = own_p();
+  chan_cell* c = take(p != nullptr ? &p->chans : nullptr, sched.free_chans, sched.chans);
+  if (p != nullptr) p->chans.cells[p->chans.n] = nullptr;  // nothing is to look like a handle
+  return c;
+}
+
+void put_chan_cell(chan_cell* c) noexcept {
+  const in_runtime in;
+  P* p = own_p();
+  put(p != nullptr ? &p->chans : nullptr, sched.free_chans, c);
 }
 
 // Two things cost memory after a peak: pages that deep calls have touched, and more stacks than the

@@ -155,7 +155,8 @@ bool fire_due(timer_home& h, std::int64_t now) noexcept {
 constinit timer_home service;
 constinit note service_note;
 constinit atomic<bool> service_on{false};
-constinit atomic<bool> service_fires{false};  // between the heap and whom the timer is for
+// Counts up when it begins to fire and when it has: odd between the heap and whom the timer is for.
+constinit atomic<std::uint32_t> service_fires{0};
 
 void service_main(void*) noexcept {
   for (;;) {
@@ -164,9 +165,9 @@ void service_main(void*) noexcept {
                                                                          // from now on is kept
     const std::int64_t now = nanotime();
     if (t <= now) {
-      service_fires.store(true, memory_order_seq_cst);
+      service_fires.fetch_add(1, memory_order_seq_cst);
       fire_due(service, now);
-      service_fires.store(false, memory_order_seq_cst);
+      service_fires.fetch_add(1, memory_order_seq_cst);
       if (sched.idle.load().idle_ps == nprocs()) check_dead();  // it may have woken nobody
     } else {
       service_note.sleep_until(t == never ? -1 : t);
@@ -242,7 +243,13 @@ std::int64_t earliest_timer() noexcept {
 
 bool timers_pending() noexcept {
   return earliest_timer() != never || service.earliest.load(memory_order_seq_cst) != never ||
-         service_fires.load(memory_order_seq_cst);
+         service_firings() % 2 != 0;
+}
+
+std::uint32_t service_firings() noexcept { return service_fires.load(memory_order_seq_cst); }
+
+bool sleeps_for_ever(const G* g) noexcept {
+  return static_cast<const sleeper*>(g->waiting_on)->until == never;
 }
 
 void move_timers(P* from, P* to) noexcept {

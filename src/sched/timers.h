@@ -44,6 +44,8 @@ bool run_timers(
     std::int64_t now) noexcept;  // fires what is due on p, from any M with a P; true: something was
 std::int64_t earliest_timer() noexcept;     // over all Ps
 bool timers_pending() noexcept;             // any at all, the service's too
+std::uint32_t service_firings() noexcept;   // begun and ended ones: odd while it fires
+bool sleeps_for_ever(const G* g) noexcept;  // g is in sleep_until
 void move_timers(P* from, P* to) noexcept;  // world stopped
 void drop_timers(P* p) noexcept;            // the run is over
 

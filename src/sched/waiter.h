@@ -21,6 +21,25 @@ extern constinit atomic<std::uint32_t> errands;
 // One is done, whoever it woke has been woken: looks whether there is anybody left who can run.
 void end_errand() noexcept;  // deadlock.cc
 
+// How many plain threads stand still in a weft call, with or without a deadline (low half), and a
+// number that changes with each that begins or ends to (high half). For the leak finder: one that
+// does has all its registers on its stack, so nothing that it knows is hidden. Whoever makes one
+// calls __builtin_unwind_init() in the same function.
+extern constinit atomic<std::uint64_t> threads_still;
+class standing_still {
+ public:
+  standing_still() noexcept { threads_still.fetch_add(change + 1, memory_order_seq_cst); }
+  standing_still(const standing_still&) = delete;
+  standing_still& operator=(const standing_still&) = delete;
+  ~standing_still() { threads_still.fetch_add(change - 1, memory_order_seq_cst); }
+
+ private:
+  static constexpr std::uint64_t change = 1ULL << 32;
+};
+// Whether the process has no thread but ours, m0, those that stand still, and `callers` plain ones
+// that the caller knows of.
+bool knows_all_threads(std::uint32_t callers) noexcept;
+
 // A note on which a plain thread sleeps. The *waker* takes it off the count before it wakes it:
 // otherwise the last running thread could wake another, end, and for a moment nobody would seem
 // able to run.

@@ -39,6 +39,7 @@ constinit slab<M> ms;  // under maker.lock
 
 void m_thread(void* arg) {
   M* m = static_cast<M*>(arg);
+  m->g0_top = stack_below();
   bind_thread(m);
   if (m->spare) spare_asked.store(0, memory_order_relaxed);
   // Ours, or another's who comes later, or nobody's any more.
@@ -159,6 +160,8 @@ M* new_m() noexcept {
                                              memory_order_relaxed));  // with readers' acquire
   return m;
 }
+
+const void* stack_below() noexcept { return __builtin_frame_address(0); }
 
 void bind_thread(M* m) noexcept {
   const pid_t tid = thread_id();

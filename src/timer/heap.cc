@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <sys/mman.h>
+#include <utility>
 
 #include "base/fatal.h"
 
@@ -62,7 +63,9 @@ void timer_heap::push(timer* t) noexcept {
 }
 
 void timer_heap::take_out(std::size_t i) noexcept {
-  const item last = items_[--size_];
+  // Nothing is left behind the end that looks as if somebody were still waited for
+  // (debug/leaks.cc).
+  const item last = std::exchange(items_[--size_], item{});
   if (i == size_) return;
   if (i > 0 && last.when < items_[(i - 1) / arity].when) {
     up(i, last);

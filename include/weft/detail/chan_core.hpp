@@ -124,6 +124,7 @@ class chan_core {
 
  private:
   friend struct selection;
+  friend struct chan_view;
   friend struct timer_core;
   struct op;
   // With `extra` bytes behind the buffer and a function to be called before the end: the channel of
@@ -194,6 +195,7 @@ class chan_core {
   std::size_t size_;           // of an element
   std::size_t cells_ = 0;      // one more than the capacity if a move may throw
   std::size_t buffer_at_ = 0;  // from `this`
+  bool in_cell_ = false;       // not malloc's memory (core/g_pool.h)
   bool plain_;                 // to move an element is to copy its bytes
   const elem_ops* ops_;
   void (*last_rites_)(chan_core*) noexcept = nullptr;
@@ -217,6 +219,10 @@ class chan_ref {
   }
   ~chan_ref() {
     if (c_ != nullptr) c_->release();
+    // Else memory that is used again would go on looking like a handle to the leak finder. The
+    // compiler would drop the store: nobody may read it.
+    c_ = nullptr;
+    asm volatile("" : : "m"(c_));
   }
   chan_core* get() const noexcept { return c_; }
   chan_core* operator->() const noexcept { return c_; }

@@ -1,0 +1,589 @@
+// SPDX-License-Identifier: Apache-2.0
+// Goroutines that nothing can ever wake.
+//
+// There is no garbage collector to ask, so we ask memory itself. With the world stopped, take all
+// goroutines that wait on channels and sync objects: the suspects. A suspect can be woken only by
+// somebody who gets at what it waits on, or at its stack, where its record lies and perhaps the
+// object itself. So every aligned word that a program may have written is looked at: one that
+// points to what a suspect waits on or into its stack clears it, and then its own stack is looked
+// at too, until nobody else is cleared. Those that are left know only one another (C in DESIGN
+// 7.3): whatever runs later cannot come by a way to any of them, because it could not have come
+// from anywhere. The verdict is therefore for good.
+//
+// What is looked at: all mappings that can be read (heap, globals, thread-locals, stacks of
+// threads, what our own tables hold), registers as handlers and switches have saved them, and what
+// the kernel keeps for the program (kernel_words.h). The heap is not traced: a block that nobody
+// uses any more clears like any other.
+// What is not, because it says nothing about who can reach whom:
+//   - stacks of goroutines below their stack pointer, and stacks that are free;
+//   - the cells of the table of goroutines, but for the closures of those that live;
+//   - the scheduler's own stacks, signal stacks that nobody stands on, our own memory and frames;
+//   - the memory of a channel that suspects wait on, unless something points there. It points to
+//     those who wait, and what lies in its buffer can be had only through it.
+// All else that points to waiters needs no special care: sync objects in the heap or in globals,
+// timers, cancellations are memory, and so clear whoever waits for them.
+//
+// When in doubt nobody is reported but those that no memory can help (a nil channel, a select
+// without cases), and marks stay as they are. Doubt is: a thread that may hold in a register what
+// no memory holds. A goroutine inside blocking(), or whose thread lost its P and runs on; a plain
+// thread outside weft; a thread of the resolver or of the timers at work; memory that cannot be
+// read. Plain threads inside weft stand still with their registers on their stacks (waiter.h), and
+// have done so from before the look until after it.
+//
+// Handles of channels are counted. A count that is not accounted for by words of the leaked ones
+// means that there is a handle in a place that we do not know: it clears. It never convicts.
+//
+// Runs on the caller's stack, a goroutine's or a plain thread's. Between stop and start neither
+// malloc nor a lock of libc.
+#include "debug/leaks.h"
+
+#include <algorithm>
+#include <csignal>
+#include <ucontext.h>
+
+#include "chan/wait.h"
+#include "debug/kernel_words.h"
+#include "debug/regions.h"
+#include "sched/procs.h"
+#include "sched/sched.h"
+#include "sched/timers.h"
+#include "stack/chunk.h"
+#include "sync/wait_list.h"
+
+#if defined(WEFT_ASAN)
+extern "C" void __asan_get_shadow_mapping(std::size_t* scale, std::size_t* offset);
+#endif
+
+namespace weft::rt {
+namespace {
+
+using detail::chan_core;
+using detail::chan_view;
+
+struct span {
+  std::uintptr_t lo, hi;
+};
+
+bool before(const span& a, const span& b) noexcept { return a.lo < b.lo; }
+
+struct suspect {
+  G* g;
+  span stack;           // from its stack pointer on
+  std::uint32_t edges;  // the first of its own, by edge::next
+  bool reachable = false;
+};
+
+struct edge {  // a suspect and something that it waits on
+  span memory;
+  const chan_core* c;
+  std::uint32_t who;
+  std::uint32_t thing;
+  std::uint32_t next;
+};
+
+struct thing {  // what suspects wait on, with memory of its own: a channel
+  span memory;
+  const chan_core* c;
+  std::uint32_t first, last;  // its edges
+  std::uint64_t found = 0;    // words of unreachable ones that point to it
+  bool reachable = false;
+};
+
+struct target {
+  span memory;
+  std::uint32_t id;  // of a suspect; of a thing, behind those
+};
+
+constexpr std::uint32_t none = UINT32_MAX;
+
+bool waits_for_others(wait_reason r) noexcept {
+  switch (r) {
+    case wait_reason::task_wait:
+    case wait_reason::scope_wait:
+    case wait_reason::chan_receive:
+    case wait_reason::chan_send:
+    case wait_reason::select:
+    case wait_reason::sync_mutex_lock:
+    case wait_reason::sync_rwmutex_rlock:
+    case wait_reason::sync_rwmutex_lock:
+    case wait_reason::sync_cond_wait:
+    case wait_reason::sync_wait_group_wait:
+    case wait_reason::semacquire:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Nothing can wake it, whoever knows it.
+bool is_lost(const G& g) noexcept {
+  switch (g.reason) {
+    case wait_reason::chan_receive_nil:
+    case wait_reason::chan_send_nil:
+    case wait_reason::select_no_cases:
+      return sleeps_for_ever(&g);
+    default:
+      return false;
+  }
+}
+
+bool waits(const G& g) noexcept {
+  const g_status s = g.state();
+  return (s == g_status::waiting || s == g_status::leaked) &&
+         g.run_id == sched.run_id.load(memory_order_relaxed);
+}
+
+bool is_suspect(const G& g) noexcept {
+  return waits(g) && g.sp != nullptr && (waits_for_others(g.reason) || is_lost(g));
+}
+
+// One look at everything. Its arrays are in the arena; null: there is no memory, and no verdict.
+class look {
+ public:
+  look(arena& memory, const void* own_frame) noexcept
+      : memory_(memory), own_frame_(reinterpret_cast<std::uintptr_t>(own_frame)), reader_(memory) {}
+
+  // False: in doubt.
+  bool decide() noexcept;
+  template <class F>
+  void each_unreachable(F f) const {
+    for (std::uint32_t i = 0; i < nsuspects_; ++i) {
+      if (!suspects_[i].reachable) f(suspects_[i].g);
+    }
+  }
+
+ private:
+  // -- who is there
+  bool gather() noexcept;
+  void add_edge(std::uint32_t who, const chan_core* c) noexcept;
+  bool sort_things() noexcept;
+  bool sort_targets() noexcept;
+  std::uint32_t find(std::uintptr_t address) const noexcept;
+  // -- who is reachable
+  void see(std::uintptr_t word) noexcept;
+  void see_span(span s) noexcept;
+  static void see_words(void* self, const std::uintptr_t* words, std::size_t n) noexcept {
+    for (std::size_t i = 0; i < n; ++i) static_cast<look*>(self)->see(words[i]);
+  }
+  void see_closure(const G& g) noexcept;
+  bool see_pages(span s) noexcept;
+  bool see_goroutines() noexcept;
+  bool see_goroutine(const G& g) noexcept;
+  bool see_regions() noexcept;
+  void hide(std::uintptr_t lo, std::uintptr_t hi) noexcept;
+  bool hide_ours() noexcept;
+  void reach(std::uint32_t id) noexcept;
+  void follow() noexcept;
+  // -- handles
+  void count_handles() noexcept;
+  bool clear_by_handles() noexcept;
+
+  template <class F>
+  static void words_in(span s, F f) noexcept;
+
+  arena& memory_;
+  std::uintptr_t own_frame_;  // what lies below it on this stack is ours
+  region_reader reader_;
+  bool complete_ = true;
+
+  suspect* suspects_ = nullptr;
+  std::uint32_t nsuspects_ = 0;
+  edge* edges_ = nullptr;
+  std::uint32_t nedges_ = 0, room_for_edges_ = 0;
+  thing* things_ = nullptr;
+  std::uint32_t nthings_ = 0;
+  target* targets_ = nullptr;
+  std::uint32_t ntargets_ = 0;
+  std::uint32_t* work_ = nullptr;  // reachable, and not yet looked at
+  std::uint32_t nwork_ = 0;
+  span* hidden_ = nullptr;
+  std::size_t nhidden_ = 0, room_for_hidden_ = 0;
+
+  // Which pages have a target, roughly: most words are told by this alone.
+  static constexpr std::size_t filter_bits = std::size_t{1} << 20;
+  std::uint64_t* filter_ = nullptr;
+  std::uintptr_t lowest_ = UINTPTR_MAX, highest_ = 0;
+  static std::size_t filter_of(std::uintptr_t address) noexcept {
+    return (address >> 12) % filter_bits;
+  }
+};
+
+// Whoever else runs is stopped; what we read may still be poisoned by a sanitizer.
+template <class F>
+WEFT_READS_STACKS void look::words_in(span s, F f) noexcept {
+  constexpr std::uintptr_t mask = sizeof(std::uintptr_t) - 1;
+  const auto* at = reinterpret_cast<const std::uintptr_t*>((s.lo + mask) & ~mask);
+  const auto* end = reinterpret_cast<const std::uintptr_t*>(s.hi & ~mask);
+  for (; at < end; ++at) f(*at);
+}
+
+void look::add_edge(std::uint32_t who, const chan_core* c) noexcept {
+  edge e{{}, c, who, none, suspects_[who].edges};
+  if (!chan_view{c}.memory(&e.memory.lo, &e.memory.hi)) return;
+  if (nedges_ == room_for_edges_) {
+    complete_ = false;
+    return;
+  }
+  edges_[nedges_++] = e;
+}
+
+bool look::gather() noexcept {
+  std::uint32_t n = 0, edges = 0;
+  sched.gs.for_each([&](G& g) {
+    if (!is_suspect(g)) return;
+    ++n;
+    if (g.reason == wait_reason::select) {
+      detail::each_channel(
+          g.waiting_on, [](void* to, const chan_core*) { ++*static_cast<std::uint32_t*>(to); },
+          &edges);
+    } else {
+      ++edges;
+    }
+  });
+  if (n == 0) return true;
+  suspects_ = memory_.array<suspect>(n);
+  edges_ = memory_.array<edge>(edges);
+  if (suspects_ == nullptr || edges_ == nullptr) return false;
+  room_for_edges_ = edges;
+  sched.gs.for_each([&](G& g) {
+    if (!is_suspect(g) || nsuspects_ == n) return;
+    const std::uint32_t who = nsuspects_++;
+    suspects_[who] = {&g, {reinterpret_cast<std::uintptr_t>(g.sp), g.stk.hi}, none};
+    struct owner {
+      look* self;
+      std::uint32_t who;
+    } me{this, who};
+    if (g.reason == wait_reason::select) {
+      detail::each_channel(
+          g.waiting_on,
+          [](void* to, const chan_core* c) {
+            static_cast<owner*>(to)->self->add_edge(static_cast<owner*>(to)->who, c);
+          },
+          &me);
+    } else if (g.reason == wait_reason::chan_receive || g.reason == wait_reason::chan_send) {
+      add_edge(who, static_cast<const chan_core*>(g.waiting_on));
+    }
+  });
+  return complete_ && sort_things() && sort_targets();
+}
+
+bool look::sort_things() noexcept {
+  std::sort(edges_, edges_ + nedges_,
+            [](const edge& a, const edge& b) { return before(a.memory, b.memory); });
+  things_ = memory_.array<thing>(nedges_);
+  if (things_ == nullptr) return false;
+  for (std::uint32_t i = 0; i < nedges_; ++i) {
+    edge& e = edges_[i];
+    if (nthings_ == 0 || things_[nthings_ - 1].memory.lo != e.memory.lo)
+      things_[nthings_++] = {e.memory, e.c, i, i};
+    things_[nthings_ - 1].last = i + 1;
+    e.thing = nthings_ - 1;
+    e.next = suspects_[e.who].edges;
+    suspects_[e.who].edges = i;
+  }
+  return true;
+}
+
+// The last address that points to a channel. Its last word does not count: malloc uses it as the
+// beginning of the next block, and points there. Whoever works on the channel at that word, its
+// count of handles, has a handle that is in the count (clear_by_handles).
+std::uintptr_t end_of(const thing& t) noexcept {
+  const std::uintptr_t core = reinterpret_cast<std::uintptr_t>(t.c) + sizeof *t.c;
+  return std::min(core, t.memory.hi) - sizeof(std::uintptr_t) - 1;
+}
+
+bool look::sort_targets() noexcept {
+  targets_ = memory_.array<target>(nsuspects_ + nthings_);
+  work_ = memory_.array<std::uint32_t>(nsuspects_ + nthings_);
+  filter_ = memory_.array<std::uint64_t>(filter_bits / 64);
+  if (targets_ == nullptr || work_ == nullptr || filter_ == nullptr) return false;
+  for (std::uint32_t i = 0; i < nsuspects_; ++i)
+    targets_[ntargets_++] = {{suspects_[i].stack.lo, suspects_[i].stack.hi - 1}, i};
+  for (std::uint32_t i = 0; i < nthings_; ++i)
+    targets_[ntargets_++] = {{things_[i].memory.lo, end_of(things_[i])}, nsuspects_ + i};
+  std::sort(targets_, targets_ + ntargets_,
+            [](const target& a, const target& b) { return before(a.memory, b.memory); });
+  for (std::uint32_t i = 0; i < ntargets_; ++i) {
+    const span s = targets_[i].memory;
+    lowest_ = std::min(lowest_, s.lo);
+    highest_ = std::max(highest_, s.hi);
+    for (std::uintptr_t page = s.lo >> 12; page <= s.hi >> 12; ++page)
+      filter_[page % filter_bits / 64] |= std::uint64_t{1} << page % 64;
+  }
+  return true;
+}
+
+std::uint32_t look::find(std::uintptr_t address) const noexcept {
+  if (address < lowest_ || address > highest_) return none;
+  const std::size_t bit = filter_of(address);
+  if ((filter_[bit / 64] >> bit % 64 & 1) == 0) return none;
+  const target* t =
+      std::upper_bound(targets_, targets_ + ntargets_, address,
+                       [](std::uintptr_t a, const target& x) { return a < x.memory.lo; });
+  return t != targets_ && address <= t[-1].memory.hi ? t[-1].id : none;
+}
+
+void look::reach(std::uint32_t id) noexcept {
+  bool& reachable = id < nsuspects_ ? suspects_[id].reachable : things_[id - nsuspects_].reachable;
+  if (reachable) return;
+  reachable = true;
+  work_[nwork_++] = id;
+}
+
+inline void look::see(std::uintptr_t word) noexcept {
+  if (const std::uint32_t id = find(word); id != none) reach(id);
+}
+
+void look::see_span(span s) noexcept {
+  words_in(s, [this](std::uintptr_t w) { see(w); });
+}
+
+void look::see_closure(const G& g) noexcept {
+  const auto at = reinterpret_cast<std::uintptr_t>(g.closure);
+  see_span({at, at + sizeof g.closure});
+}
+
+// A suspect that somebody can get at may go on, and use all that it knows. Somebody who can get at
+// a channel can wake all who wait there, and take what lies in it.
+void look::follow() noexcept {
+  while (nwork_ != 0) {
+    const std::uint32_t id = work_[--nwork_];
+    if (id < nsuspects_) {
+      const suspect& s = suspects_[id];
+      see_span(s.stack);
+      see_closure(*s.g);
+      for (std::uint32_t e = s.edges; e != none; e = edges_[e].next)
+        reach(nsuspects_ + edges_[e].thing);
+    } else {
+      const thing& t = things_[id - nsuspects_];
+      see_span(t.memory);
+      for (std::uint32_t e = t.first; e != t.last; ++e) reach(edges_[e].who);
+    }
+  }
+}
+
+// Through the kernel, and only what was ever touched.
+bool look::see_pages(span s) noexcept {
+  const region r{s.lo, s.hi, true, false};
+  return reader_.read(r, s.lo, s.hi, see_words, this);
+}
+
+// The stack pointer of a goroutine that a signal has stopped; 0: it waits in a call.
+std::uintptr_t interrupted_at(const G& g) noexcept {
+  std::uintptr_t sp = 0;
+  sched.kept.for_each([&](const M* m) {
+    if (m->curg == &g && m->stopped_at != nullptr) sp = registers_in_signal(m->stopped_at).sp();
+  });
+  return sp;
+}
+
+// One that is no suspect.
+bool look::see_goroutine(const G& g) noexcept {
+  constexpr std::uintptr_t red_zone = 128;  // below the stack pointer, and in use
+  const g_status s = g.state();
+  if (s == g_status::idle || s == g_status::deadextra) return true;
+  if (s == g_status::dead) {
+    if (g.run != nullptr) return true;
+    see_closure(g);  // somebody is about to start it
+    return !g.stk || see_pages({g.stk.lo, g.stk.hi});
+  }
+  see_closure(g);
+  if (!g.stk) return true;  // not begun
+  if (&g == current_g()) {
+    see_span({own_frame_, g.stk.hi});
+    return true;
+  }
+  const bool saved =
+      !g.kept && (s == g_status::runnable || s == g_status::waiting || s == g_status::leaked);
+  std::uintptr_t sp = saved ? reinterpret_cast<std::uintptr_t>(g.sp) : interrupted_at(g) - red_zone;
+  if (sp < g.stk.lo || sp > g.stk.hi) return see_pages({g.stk.lo, g.stk.hi});
+  see_span({sp, g.stk.hi});
+  return true;
+}
+
+bool look::see_goroutines() noexcept {
+  bool ok = true;
+  sched.gs.for_each([&](const G& g) {
+    if (!is_suspect(g)) ok = see_goroutine(g) && ok;
+  });
+  return ok;
+}
+
+void look::hide(std::uintptr_t lo, std::uintptr_t hi) noexcept {
+  if (lo >= hi) return;
+  if (nhidden_ < room_for_hidden_) {
+    hidden_[nhidden_++] = {lo, hi};
+  } else {
+    complete_ = false;
+  }
+}
+
+// What the search through all mappings leaves out; sorted, without overlaps.
+bool look::hide_ours() noexcept {
+  constexpr std::uintptr_t scheduler_stack = 64 * 1024;
+  std::size_t n = nthings_ + chunk_registry.size() + 64;
+  for (const M* m = sched.allm.load(memory_order_acquire); m != nullptr; m = m->all_next) n += 2;
+  n += sched.gs.size() / slab<G>::per_block + 1;
+  memory_.for_each_block([&](std::uintptr_t, std::size_t) { ++n; });
+  hidden_ = memory_.array<span>(n);
+  if (hidden_ == nullptr) return false;
+  room_for_hidden_ = n;
+
+  for (std::uint32_t i = 0; i < nthings_; ++i) hide(things_[i].memory.lo, things_[i].memory.hi);
+  chunk_registry.for_each([&](const chunk& c) {
+    const std::uintptr_t lo = c.lo.load(memory_order_acquire);
+    if (lo != 0) hide(lo, lo + c.slots * c.slot);
+  });
+  sched.gs.for_each_block([&](const G* first, std::size_t count) {
+    hide(reinterpret_cast<std::uintptr_t>(first), reinterpret_cast<std::uintptr_t>(first + count));
+  });
+  memory_.for_each_block([&](std::uintptr_t lo, std::size_t bytes) { hide(lo, lo + bytes); });
+  for (const M* m = sched.allm.load(memory_order_acquire); m != nullptr; m = m->all_next) {
+    if (m->tid.load(memory_order_relaxed) == 0) continue;
+    const auto top = reinterpret_cast<std::uintptr_t>(m->g0_top);
+    if (!m->on_system_stack && top != 0) hide(top - scheduler_stack, top);
+    if (m->stopped_at == nullptr) hide(m->signals.lo(), m->signals.hi());
+  }
+  if (current_g() == nullptr) hide(own_frame_ - scheduler_stack, own_frame_);
+#if defined(WEFT_ASAN)
+  std::size_t scale = 0, offset = 0;
+  __asan_get_shadow_mapping(&scale, &offset);
+  hide(offset, offset + (std::uintptr_t{1} << (48 - scale)));
+#endif
+  std::sort(hidden_, hidden_ + nhidden_, before);
+  return complete_;
+}
+
+bool look::see_regions() noexcept {
+  arena_list<region> regions;
+  if (!list_regions(memory_, regions) || !hide_ours()) return false;
+  bool ok = true;
+  const span* next = hidden_;
+  const span* const end = hidden_ + nhidden_;
+  regions.for_each([&](const region& r) {
+    std::uintptr_t at = r.lo;
+    while (at < r.hi && ok) {
+      while (next != end && next->hi <= at) ++next;
+      const std::uintptr_t until = next == end || next->lo >= r.hi ? r.hi : std::max(next->lo, at);
+      ok = reader_.read(r, at, until, see_words, this);
+      at = until < r.hi ? std::min(next->hi, r.hi) : r.hi;
+    }
+  });
+  return ok;
+}
+
+// Words of those that nobody can reach, and that point to channels.
+void look::count_handles() noexcept {
+  const auto count = [this](std::uintptr_t w) {
+    const std::uint32_t id = find(w);
+    if (id != none && id >= nsuspects_) ++things_[id - nsuspects_].found;
+  };
+  for (std::uint32_t i = 0; i < nthings_; ++i) things_[i].found = 0;
+  for (std::uint32_t i = 0; i < nsuspects_; ++i) {
+    if (suspects_[i].reachable) continue;
+    words_in(suspects_[i].stack, count);
+    const auto at = reinterpret_cast<std::uintptr_t>(suspects_[i].g->closure);
+    words_in({at, at + G::closure_size}, count);
+  }
+  for (std::uint32_t i = 0; i < nthings_; ++i) {
+    if (!things_[i].reachable) words_in(things_[i].memory, count);
+  }
+}
+
+bool look::clear_by_handles() noexcept {
+  count_handles();
+  bool any = false;
+  for (std::uint32_t i = 0; i < nthings_; ++i) {
+    thing& t = things_[i];
+    if (t.reachable || chan_view{t.c}.handles() <= t.found) continue;
+    reach(nsuspects_ + i);
+    any = true;
+  }
+  follow();
+  return any;
+}
+
+bool look::decide() noexcept {
+  if (!gather()) return false;
+  if (nsuspects_ == 0) return true;
+  if (!see_goroutines() || !see_regions()) return false;
+  follow();
+  bool any = false;
+  each_unreachable([&](const G* g) { any = any || !is_lost(*g); });
+  if (!any) return true;
+  if (!see_kernel_words(memory_, see_words, this)) return false;
+  follow();
+  while (clear_by_handles()) {
+  }
+  return true;
+}
+
+// Whether somebody may know what no memory tells. The world is stopped.
+bool somebody_unseen(bool caller_is_thread) noexcept {
+#if defined(WEFT_TSAN)
+  return true;  // its fibers keep what we cannot see
+#endif
+  if (errands.load(memory_order_seq_cst) != 0 || service_firings() % 2 != 0 ||
+      sched.leaving.load(memory_order_acquire) != 0 || !sched.active.load(memory_order_acquire))
+    return true;
+  const std::uint32_t run = sched.run_id.load(memory_order_relaxed);
+  const G* self = current_g();
+  for (const M* m = sched.allm.load(memory_order_acquire); m != nullptr; m = m->all_next) {
+    const G* g = m->curg;
+    if (m->tid.load(memory_order_relaxed) == 0 || g == nullptr) continue;
+    if (g == self) {
+      if (m->on_system_stack) return true;
+    } else if (g->run_id == run && !g->kept) {
+      return true;  // in a system call, or it has lost its P and computes on
+    }
+  }
+  return !knows_all_threads(caller_is_thread ? 1 : 0);
+}
+
+// Marks as the look has found, or in doubt only those that are lost.
+void mark(const look* seen) noexcept {
+  sched.lock.lock();  // plain threads wake goroutines under it
+  if (seen != nullptr) {
+    sched.gs.for_each([](G& g) {
+      if (waits(g) && g.state() == g_status::leaked && !is_lost(g))
+        g.try_status(g_status::leaked, g_status::waiting);
+    });
+    seen->each_unreachable([](G* g) { g->try_status(g_status::waiting, g_status::leaked); });
+  }
+  sched.gs.for_each([](G& g) {
+    if (waits(g) && is_lost(g)) g.try_status(g_status::waiting, g_status::leaked);
+  });
+  sched.lock.unlock();
+}
+
+[[gnu::noinline]] void look_in_stopped_world(arena& memory, arena_list<g_record>& out,
+                                             const void* own_frame) noexcept {
+  const bool is_thread = current_g() == nullptr;
+  const std::uint64_t still = threads_still.load(memory_order_seq_cst);
+  const std::uint32_t firings = service_firings();
+  {
+    arena scratch;  // full of what the next look searches for: gone before the world starts
+    look l(scratch, own_frame);
+    const bool sure = !somebody_unseen(is_thread) && l.decide() && !somebody_unseen(is_thread) &&
+                      threads_still.load(memory_order_seq_cst) == still &&
+                      service_firings() == firings;
+    mark(sure ? &l : nullptr);
+  }
+  trace_collector collector(memory);
+  const std::size_t n = sched.gs.size();
+  for (std::size_t i = 0; i < n; ++i) {
+    const G& g = *sched.gs.at(i);
+    if (waits(g) && g.state() == g_status::leaked)
+      out.push(memory, collector.record(g, nullptr, false));
+  }
+}
+
+}  // namespace
+
+void look_for_leaks(arena& memory, arena_list<g_record>& out, const void* own_frame) {
+  stopped_world w;
+  look_in_stopped_world(memory, out, own_frame);
+  wipe_stack();
+}
+
+}  // namespace weft::rt

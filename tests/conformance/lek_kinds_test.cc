@@ -1,0 +1,534 @@
+// SPDX-License-Identifier: Apache-2.0
+// LEK-05: the kinds of blocking bugs that real Go programs have had (the families of the GoKer
+// collection), as C++ would have them. Each says how many goroutines it blocks for good and how
+// many of those are found; never more.
+//
+// Found is what only the blocked ones can reach: channels by their handles, locks and their kin on
+// the stack of a goroutine that is itself blocked. Not found is what lies in malloc's memory, which
+// the finder does not trace (the table says `in the heap`), and what a live goroutine still knows.
+#include <array>
+#include <gtest/gtest.h>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "support/leaking.h"
+#include "support/leaks.h"
+#include "support/runtime.h"
+#include "weft/weft.hpp"
+
+namespace weft::test {
+namespace {
+
+struct kind {
+  const char* name;
+  std::size_t blocked, found;
+  void (*make)();
+};
+
+void ignore(std::optional<int>) {}
+
+// Two that wait for one another, both with a lock: `first` then `second`, and the other way round.
+template <class A, class B>
+void cross(A& a, B& b) {
+  wait_group wg;
+  latch both(2);
+  wg.go([&] {
+    a.lock();
+    both.arrive_and_wait();
+    b.lock();
+  });
+  wg.go([&] {
+    b.lock();
+    both.arrive_and_wait();
+    a.lock();
+  });
+  wg.wait();
+}
+
+const kind kinds[] = {
+    // -- channels alone
+    {"nobody sends", 1, 1,
+     [] {
+       chan<int> c;
+       go([c] { (void)c.recv(); });
+     }},
+    {"nobody receives", 1, 1,
+     [] {
+       chan<int> c;
+       go([c] { c.send(1); });
+     }},
+    {"forgotten close", 2, 2,
+     [] {
+       chan<int> c(1);
+       for (int i = 0; i < 2; ++i)
+         go([c] {
+           for (int v : c) (void)v;
+         });
+       c.send(1);
+     }},
+    {"one value for two", 1, 1,
+     [] {
+       chan<int> c;
+       for (int i = 0; i < 2; ++i) go([c] { (void)c.recv(); });
+       c.send(1);
+     }},
+    {"a buffer that is too small", 1, 1,
+     [] {
+       go([] {
+         chan<int> errors(1);
+         errors.send(1);
+         errors.send(2);
+       });
+     }},
+    {"first of three", 2, 2,
+     [] {
+       chan<int> c;
+       for (int i = 0; i < 3; ++i) go([c, i] { c.send(i); });
+       (void)c.recv();
+     }},
+    {"sender after a time-out", 1, 1,
+     [] {
+       chan<int> c;
+       go([c] {
+         sleep_for(3ms);
+         c.send(1);
+       });
+       int v = 0;
+       (void)c.recv_for(v, 1ms);
+     }},
+    {"two channels in opposite order", 2, 2,
+     [] {
+       chan<int> a, b;
+       go([a, b] {
+         a.send(1);
+         (void)b.recv();
+       });
+       go([a, b] {
+         b.send(1);
+         (void)a.recv();
+       });
+     }},
+    {"a ring of three", 3, 3,
+     [] {
+       chan<int> a, b, c;
+       go([a, b] {
+         (void)a.recv();
+         b.send(1);
+       });
+       go([b, c] {
+         (void)b.recv();
+         c.send(1);
+       });
+       go([c, a] {
+         (void)c.recv();
+         a.send(1);
+       });
+     }},
+    {"a pipeline whose end has gone", 3, 3,
+     [] {
+       chan<int> a, b, c;
+       go([a] {
+         for (int i = 0;; ++i) a.send(i);
+       });
+       go([a, b] {
+         for (int v : a) b.send(v);
+       });
+       go([b, c] {
+         for (int v : b) c.send(v);
+       });
+       (void)c.recv();
+     }},
+    {"waits for its own answer", 1, 1,
+     [] {
+       go([] {
+         chan<int> ask, answer;
+         ask.send(1);
+         (void)answer.recv();
+       });
+     }},
+    {"a nil channel", 1, 1,
+     [] {
+       go([] {
+         chan<int> never(nullptr);
+         never.send(1);
+       });
+     }},
+    {"a channel that travels in a channel", 2, 2,
+     [] {
+       chan<chan<int>> requests(1);
+       go([requests] {
+         chan<int> reply;
+         requests.send(reply);
+         (void)reply.recv();  // nobody serves
+       });
+       while (requests.len() == 0) yield();
+       go([requests] { requests.send(chan<int>()); });
+     }},
+    // -- select
+    {"select without the done case", 1, 1,
+     [] {
+       chan<int> in;
+       chan<void> done;
+       go([in] {
+         for (;;) weft::select(weft::recv(in, ignore));
+       });
+       done.close();
+     }},
+    {"select whose both sides have gone", 1, 1,
+     [] {
+       chan<int> a, b;
+       go([a, b] { weft::select(weft::recv(a, ignore), weft::send(b, 1)); });
+     }},
+    {"select over nil channels", 1, 1,
+     [] { go([] { weft::select(weft::recv(chan<int>(nullptr), ignore)); }); }},
+    {"no cases", 1, 1, [] { go([] { weft::select(); }); }},
+    {"leaves a select early, the sender stays", 1, 1,
+     [] {
+       chan<int> results;
+       chan<void> stop;
+       go([results] { results.send(1); });
+       stop.close();
+       weft::select(weft::recv(stop));
+     }},
+    {"stop is sent twice", 1, 1,
+     [] {
+       chan<void> stop;
+       go([stop] { (void)stop.recv(); });
+       go([stop] {
+         stop.send();
+         stop.send();
+       });
+     }},
+    {"a context that nobody cancels", 1, 0 /* its tree is in the heap */,
+     [] {
+       auto [ctx, cancel] = with_cancel(background());
+       go([ctx = ctx] { (void)ctx.done().recv(); });
+     }},
+    {"a ticker that was stopped", 1, 0 /* in the heap */,
+     [] {
+       ticker t(1h);
+       go([c = t.c] { (void)c.recv(); });
+       t.stop();
+     }},
+    // -- locks
+    {"double lock", 1, 1,
+     [] {
+       go([] {
+         mutex m;
+         m.lock();
+         m.lock();
+       });
+     }},
+    {"double lock in the heap", 1, 0 /* in the heap */,
+     [] {
+       go([] {
+         auto m = std::make_unique<mutex>();
+         m->lock();
+         m->lock();
+       });
+     }},
+    {"AB-BA", 3, 3,
+     [] {
+       go([] {
+         mutex a, b;
+         cross(a, b);
+       });
+     }},
+    {"AB-BA of reader-writer locks", 3, 3,
+     [] {
+       go([] {
+         shared_mutex a, b;
+         cross(a, b);
+       });
+     }},
+    {"AB-BA of a lock and a reader-writer lock", 3, 3,
+     [] {
+       go([] {
+         mutex a;
+         shared_mutex b;
+         cross(a, b);
+       });
+     }},
+    {"AB-BA in the heap", 3, 0 /* in the heap */,
+     [] {
+       struct two {
+         mutex a, b;
+       };
+       go([] {
+         auto t = std::make_shared<two>();
+         cross(t->a, t->b);
+       });
+     }},
+    {"a lock that is not released on the way out", 2, 2,
+     [] {
+       go([] {
+         mutex m;
+         wait_group wg;
+         wg.go([&] { m.lock(); });  // and returns
+         wg.wait();
+         wg.go([&] { m.lock(); });
+         wg.wait();
+       });
+     }},
+    {"a reader behind a writer behind the same reader", 2, 2,
+     [] {
+       go([] {
+         shared_mutex m;
+         m.lock_shared();
+         wait_group wg;
+         wg.go([&] { m.lock(); });
+         while (m.try_lock_shared()) {
+           m.unlock_shared();
+           yield();
+         }
+         m.lock_shared();
+       });
+     }},
+    {"reader becomes writer", 1, 1,
+     [] {
+       go([] {
+         shared_mutex m;
+         m.lock_shared();
+         m.lock();
+       });
+     }},
+    {"writer becomes reader", 1, 1,
+     [] {
+       go([] {
+         shared_mutex m;
+         m.lock();
+         m.lock_shared();
+       });
+     }},
+    {"a semaphore that is asked for too much", 1, 1,
+     [] {
+       go([] {
+         semaphore s(1);
+         s.acquire(2);
+       });
+     }},
+    {"a permit that is not given back", 2, 2,
+     [] {
+       go([] {
+         semaphore s(1);
+         wait_group wg;
+         for (int i = 0; i < 2; ++i) wg.go([&] { s.acquire(); });
+         wg.wait();
+       });
+     }},
+    // -- conditions, groups
+    {"lost signal", 1, 1,
+     [] {
+       go([] {
+         mutex m;
+         condition_variable cv;
+         cv.notify_one();
+         std::unique_lock hold(m);
+         cv.wait(hold);
+       });
+     }},
+    {"one signal for two", 2, 2,
+     [] {
+       go([] {
+         mutex m;
+         condition_variable cv;
+         int in = 0;
+         wait_group wg;
+         for (int i = 0; i < 2; ++i) {
+           wg.go([&] {
+             std::unique_lock hold(m);
+             ++in;
+             cv.wait(hold);
+           });
+         }
+         for (bool both = false; !both; yield()) {
+           std::unique_lock hold(m);
+           both = in == 2;
+         }
+         cv.notify_one();
+         wg.wait();
+       });
+     }},
+    {"waits for a group with the lock that its members need", 2, 2,
+     [] {
+       go([] {
+         mutex m;
+         wait_group wg;
+         m.lock();
+         wg.go([&] { const std::lock_guard hold(m); });
+         wg.wait();
+       });
+     }},
+    {"a missing done", 1, 1,
+     [] {
+       go([] {
+         wait_group wg;
+         wg.add(2);
+         wg.done();
+         wg.wait();
+       });
+     }},
+    {"add in the loop, wait in the loop", 2, 2,
+     [] {
+       go([] {
+         wait_group wg;
+         latch never(1);
+         for (int i = 0; i < 2; ++i) {
+           wg.go([&] { never.wait(); });
+           wg.wait();
+         }
+       });
+     }},
+    {"a barrier that one does not reach", 2, 2,
+     [] {
+       go([] {
+         barrier<> b(3);
+         wait_group wg;
+         wg.go([&] { b.arrive_and_wait(); });
+         wg.wait();
+       });
+     }},
+    {"once inside once", 1, 1,
+     [] {
+       go([] {
+         once o;
+         o.call([&] { o.call([] {}); });
+       });
+     }},
+    {"a scope whose member waits for the scope", 2, 2,
+     [] {
+       go([] {
+         chan<int> c;
+         scope s;
+         s.go([c] { (void)c.recv(); });
+         s.wait();
+       });
+     }},
+    // -- channels and locks
+    {"sends under the lock that the receiver needs", 2, 2,
+     [] {
+       go([] {
+         mutex m;
+         chan<int> c;
+         latch locked(1);
+         wait_group wg;
+         wg.go([&, c] {
+           locked.wait();
+           const std::lock_guard hold(m);
+           (void)c.recv();
+         });
+         const std::lock_guard hold(m);
+         locked.count_down();
+         c.send(1);
+         wg.wait();
+       });
+     }},
+    {"receives under the lock that the sender needs", 2, 2,
+     [] {
+       go([] {
+         mutex m;
+         chan<int> c;
+         const std::lock_guard hold(m);
+         wait_group wg;
+         wg.go([&, c] {
+           const std::lock_guard too(m);
+           c.send(1);
+         });
+         (void)c.recv();
+       });
+     }},
+    {"a full buffer under a lock", 2, 2,
+     [] {
+       go([] {
+         mutex m;
+         chan<int> events(1);
+         wait_group wg;
+         const std::lock_guard hold(m);
+         events.send(1);
+         wg.go([&, events] {
+           const std::lock_guard too(m);
+           (void)events.recv();
+         });
+         events.send(2);
+       });
+     }},
+    {"closes under a lock that a waiter holds", 2, 2,
+     [] {
+       go([] {
+         mutex m;
+         chan<void> stop;
+         wait_group wg;
+         latch locked(1);
+         wg.go([&, stop] {
+           const std::lock_guard hold(m);
+           locked.count_down();
+           (void)stop.recv();
+         });
+         locked.wait();
+         const std::lock_guard hold(m);
+         stop.close();
+       });
+     }},
+    {"waits for a group whose member cannot send", 2, 2,
+     [] {
+       go([] {
+         chan<int> results;
+         wait_group wg;
+         wg.go([results] { results.send(1); });
+         wg.wait();
+         (void)results.recv();
+       });
+     }},
+    {"a reader lock over a receive, a writer before the sender", 3, 3,
+     [] {
+       go([] {
+         shared_mutex m;
+         chan<int> c;
+         wait_group wg;
+         m.lock_shared();
+         wg.go([&] { m.lock(); });
+         while (m.try_lock_shared()) {
+           m.unlock_shared();
+           yield();
+         }
+         wg.go([&, c] {
+           m.lock_shared();
+           c.send(1);
+         });
+         (void)c.recv();
+       });
+     }},
+    // -- what is not blocked for good
+    {"main still has the handle", 0, 0,
+     [] {
+       static chan<int> kept;
+       go([] { (void)kept.recv(); });
+     }},
+};
+
+bool at_rest() {
+  const debug::stats s = debug::runtime_stats();
+  return s.runnable == 0 && s.running == 1 && s.waiting + s.leaked + 1 == s.goroutines;
+}
+
+TEST(Conformance, LEK_05_the_kinds_of_real_programs) {
+  if (cannot_find_leaks) GTEST_SKIP();
+  goroutines_are_left_behind = true;
+  for (const kind& k : kinds) {
+    weft::run(with_procs(2), [&] {
+      apart(k.make);
+      sleep_for(5ms);  // until the time-outs are over
+      EXPECT_TRUE(eventually(at_rest)) << k.name;
+      if (k.blocked != 0) {
+        EXPECT_EQ(debug::runtime_stats().waiting, k.blocked) << k.name;
+      }
+      const auto found = all_leaks(k.found);
+      EXPECT_EQ(found.size(), k.found) << k.name;
+      for (const debug::leak& l : found) EXPECT_GT(l.goid, 1U) << l.trace;
+    });
+  }
+}
+
+}  // namespace
+}  // namespace weft::test
