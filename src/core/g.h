@@ -42,8 +42,9 @@ struct alignas(64) G {
   atomic<std::uint16_t> status{static_cast<std::uint16_t>(g_status::idle)};
   wait_reason reason = wait_reason::none;
   exit_state exiting : 4 = exit_state::none;
-  bool kept : 1 = false;   // waits for a P in place, on the thread that it runs on (sched.kept)
-  bool bound : 1 = false;  // only one M may run it: it is locked to that thread (M6)
+  bool kept : 1 = false;     // waits for a P in place, on the thread that it runs on (sched.kept)
+  bool bound : 1 = false;    // only one M may run it: it is locked to that thread (M6)
+  bool sampled : 1 = false;  // `traced` says when it became runnable (sched/latency.h)
   int saved_errno = 0;
   atomic<M*> m{nullptr};  // set while running (G2)
   eh_state eh;
@@ -67,6 +68,7 @@ struct alignas(64) G {
   bool named = false;
   bool is_main = false;
   std::uint8_t audit_mark = 0;            // audit(), with the world stopped
+  std::uint64_t traced = 0;               // last stamp and state in the trace (sched/tracing.cc)
   [[no_unique_address]] rt::fiber fiber;  // what sanitizers keep for this stack
 
   // -- rarely touched from here on.

@@ -14,6 +14,7 @@
 #include "core/p.h"
 #include "os/note.h"
 #include "os/signal_stack.h"
+#include "trace/ring.h"
 
 namespace weft::rt {
 
@@ -73,6 +74,9 @@ struct alignas(64) M {
   std::int64_t leaving_cpu =
       0;                      // how much CPU time it had used when that began; set under the lock
   atomic<int> cpu_timer{-1};  // the kernel's number; made by the first who needs it
+
+  // -- its thread, with a P or under traces.lock.
+  trace_ring trace;
 
   // -- set once.
   std::uint32_t id = 0;

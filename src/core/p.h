@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "base/atomic.h"
+#include "base/histogram.h"
 #include "base/random.h"
 #include "core/g_pool.h"
 #include "core/runq.h"
@@ -48,13 +49,16 @@ struct alignas(64) P {
   std::uint32_t round_end = 0;  // ring index behind the last batch from the global queue, see yield
   std::uint64_t goid_next = 0, goid_end = 0;
   random rng;
-  M* last_m = nullptr;  // who ran this P before the world stopped
+  M* last_m = nullptr;             // who ran this P before the world stopped
+  std::uint64_t traced = 0;        // last stamp in the trace
+  std::uint32_t until_sample = 1;  // wake-ups until one is timed (sched/latency.h)
   // -- under the scheduler lock.
   P* idle_next = nullptr;
   // -- statistics: owner writes, anybody reads.
   struct counters {
     atomic<std::uint64_t> created{0}, exited{0}, steals{0}, parks{0}, switches{0}, handoffs{0},
         preemptions{0};
+    time_histogram latency;  // from runnable to running; sampled
   } count;
 
   // -- owner only: what goroutines are made of.

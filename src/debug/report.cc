@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/print.h"
+#include "debug/trace.h"
 #include "debug/traces.h"
 #include "os/memory.h"
 #include "os/thread.h"
@@ -102,6 +103,8 @@ void write_report() noexcept {
     sink << "\n";
     write(sink, g, names);
   });
+  out.flush();
+  flush_trace_on_fatal();
 }
 
 void dump_thread(void*) noexcept {

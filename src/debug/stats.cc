@@ -10,6 +10,17 @@ namespace weft::debug {
 
 using namespace rt;
 
+namespace {
+
+void add(histogram& to, const time_histogram& from) noexcept {
+  static_assert(histogram::buckets == time_histogram::buckets);
+  for (std::size_t i = 0; i < histogram::buckets; ++i)
+    to.count[i] += from.n[i].load(memory_order_relaxed);
+  to.sum_ns += from.sum_ns.load(memory_order_relaxed);
+}
+
+}  // namespace
+
 stats runtime_stats() {
   stats s;
   s.goroutines = goroutine_count();
@@ -22,6 +33,7 @@ stats runtime_stats() {
     s.parks += p->count.parks.load(memory_order_relaxed);
     s.preemptions += p->count.preemptions.load(memory_order_relaxed);
     s.handoffs += p->count.handoffs.load(memory_order_relaxed);
+    add(s.latency, p->count.latency);
   }
   const std::uint32_t run = sched.run_id.load(memory_order_relaxed);
   sched.gs.for_each([&](const G& g) {
@@ -57,6 +69,9 @@ stats runtime_stats() {
   s.procs = nprocs();
   s.stops = sched.stops.load(memory_order_relaxed);
   s.stopped_ns = sched.stopped_ns.load(memory_order_relaxed);
+  add(s.pauses, sched.pauses);
+  add(s.stopping, sched.stop_times);
+  s.mutex_wait_ns = sched.mutex_wait_ns.load(memory_order_relaxed);
   s.global_queue = sched.runq.size_hint();
   const stack_stats st = get_stack_stats();
   s.stacks = st.slots;

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "sched/sched.h"
+#include "sched/tracing.h"
 
 namespace weft::rt {
 namespace {
@@ -54,6 +55,7 @@ P* take_from_sleeper(M* m) noexcept {
   if (p != nullptr) {
     p->m.store(nullptr, memory_order_relaxed);
     p->status.store(p_status::idle, memory_order_relaxed);
+    trace_p_taken(p, m);
   }
   m->hold.store(hold_state::detached, memory_order_release);  // with settle_hold
   return p;

@@ -22,6 +22,7 @@
 #include "sched/netpoll.h"
 #include "sched/sched.h"
 #include "sched/timers.h"
+#include "sched/tracing.h"
 
 namespace weft::rt {
 
@@ -168,7 +169,9 @@ G* steal_from(P* p, P* victim, bool runnext_too) noexcept {
   if (n == 0) {
     if (!runnext_too) return nullptr;
     G* g = steal_runnext(victim);
-    if (g != nullptr) bump(p->count.steals);
+    if (g == nullptr) return nullptr;
+    bump(p->count.steals);
+    trace_event(trace_kind::steal, victim->id, 1);
     return g;
   }
   const std::uint32_t t = p->rq.tail.load(memory_order_relaxed);
@@ -176,6 +179,7 @@ G* steal_from(P* p, P* victim, bool runnext_too) noexcept {
   p->rq.tail.store(t + n - 1,
                    memory_order_release);  // publishes the rest; with thieves' acquire of tail
   bump(p->count.steals);
+  trace_event(trace_kind::steal, victim->id, n);
   return g;
 }
 
@@ -326,7 +330,9 @@ G* find_work(M* m) noexcept {
         m->spinning.store(true, memory_order_relaxed);
         spin = true;
       }
+      trace_begin(m, m_doing::spinning);
       if (spin) g = steal(m, p);
+      trace_end(m);
     }
     if (g != nullptr) {
       if (m->spinning.load(memory_order_relaxed)) stop_spinning(m);

@@ -16,6 +16,7 @@
 #include "os/thread.h"
 #include "sched/park.h"
 #include "sched/sched.h"
+#include "sched/tracing.h"
 #include "weft/thread.hpp"
 
 namespace weft::rt {
@@ -51,7 +52,9 @@ bool wait_locked(M* m) noexcept {
   sched.lock.unlock();
   if (m->p != nullptr) hand_off(release_p(m));
   check_dead();
+  trace_begin(m, m_doing::idle);
   m->park.sleep();
+  trace_end(m);
   m->park.clear();
   P* p = m->nextp;
   m->nextp = nullptr;
@@ -78,7 +81,9 @@ void queue_kept(M* m, G* g, queue_end where) noexcept {
 
 bool sleep_kept(M* m, G* g) noexcept {
   __builtin_unwind_init();  // the leak finder looks for what the goroutine knows on its stack
+  trace_begin(m, m_doing::waits_for_p);
   m->park.sleep();
+  trace_end(m);
   m->park.clear();
   P* p = m->nextp;
   m->nextp = nullptr;
@@ -87,6 +92,7 @@ bool sleep_kept(M* m, G* g) noexcept {
   g->kept = false;
   g->move_status(g_status::runnable, g_status::running);
   g->m.store(m, memory_order_relaxed);
+  trace_run(m, g);
   return true;
 }
 
@@ -101,9 +107,11 @@ bool wait_for_p(M* m, G* g) noexcept {
   if (P* p = take_free_p(); p != nullptr) {
     sched.lock.unlock();
     acquire_p(m, p);
+    trace_back(m, g);
     return true;
   }
   queue_kept(m, g, queue_end::back);
+  trace_stop(m, g, trace_state::runnable);
   sched.lock.unlock();
   fence_and_wake();
   return sleep_kept(m, g);

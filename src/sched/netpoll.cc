@@ -16,6 +16,7 @@
 #include "base/slab.h"
 #include "poll/epoll.h"
 #include "sched/park.h"
+#include "sched/tracing.h"
 
 namespace weft::rt {
 
@@ -177,6 +178,7 @@ std::uint32_t poll_wake(wake_queue& q) noexcept {
     }
   }
   if (n != 0) ready(gs, n);
+  if (all + n != 0) trace_event(trace_kind::polled, all + n);
   return all + n;
 }
 

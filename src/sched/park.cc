@@ -10,8 +10,10 @@
 // and ours take turns in the cache.
 #include "sched/park.h"
 
+#include "sched/latency.h"
 #include "sched/sched.h"
 #include "sched/switch.h"
+#include "sched/tracing.h"
 #include "sched/unwind.h"
 
 namespace weft::rt {
@@ -36,15 +38,18 @@ void begin_running(M* m, G* to) noexcept {
 
 static void enter(M* m, G* to) noexcept {
   if (to->sp == nullptr) begin(m->p, to);
+  sample_run(m->p, to);
   begin_running(m, to);
 }
 
 void run_on(M* m, G* to) noexcept {
   enter(m, to);
+  trace_run(m, to);
   switch_to(m, &m->g0, to, false, nullptr, nullptr, nullptr);
 }
 
 void leave_for(M* m, G* g, G* next, weft_commit commit, void* a, void* b) noexcept {
+  trace_switch(m, g, next);
   g->m.store(nullptr, memory_order_relaxed);
   enter(m, next);
   switch_to(m, g, next, false, commit, a, b);
@@ -62,12 +67,14 @@ void leave(M* m, G* g, weft_commit commit, void* a, void* b) noexcept {
 }
 
 void leave_for_g0(M* m, G* g, weft_commit commit, void* a, void* b) noexcept {
+  trace_leave(m, g);
   g->m.store(nullptr, memory_order_relaxed);
   m->curg = nullptr;
   switch_to(m, g, &m->g0, false, commit, a, b);
 }
 
 void leave_for_good(M* m, G* g, G* next, weft_commit commit, void* a, void* b) noexcept {
+  trace_exit(m, g, next);
   g->m.store(nullptr, memory_order_relaxed);
   if (next != nullptr) {
     enter(m, next);
@@ -112,6 +119,7 @@ bool make_runnable(G* g) noexcept {
     g->bad_status(g_status::waiting, g_status::runnable);
   WEFT_DEBUG_ASSERT(s != g_status::leaked);  // else the leak finder has raised a false alarm
   g->move_status(s, g_status::runnable);
+  trace_ready(g);
   return true;
 }
 
@@ -133,7 +141,10 @@ void ready(G* g) noexcept {
   P* p = m != nullptr ? hold_p(m) : nullptr;
   if (p != nullptr) [[likely]] {
     const std::uint32_t was = enter_sched(m);
-    if (make_runnable(g)) put_next(p, g);
+    if (make_runnable(g)) {
+      sample_ready(p, g);
+      put_next(p, g);
+    }
     leave_sched(m, was);
   } else {
     ready_foreign(g);
@@ -155,11 +166,27 @@ void ready(G** gs, std::uint32_t n) noexcept {
   } else {
     const std::uint32_t was = enter_sched(m);
     for (std::uint32_t i = 0; i < n; ++i) {
-      if (make_runnable(gs[i])) put_local(p, gs[i]);
+      if (!make_runnable(gs[i])) continue;
+      sample_ready(p, gs[i]);
+      put_local(p, gs[i]);
     }
     leave_sched(m, was);
   }
   fence_and_wake();
+}
+
+void begin_sample(P* p, G* g) noexcept {
+  p->until_sample = sample_period;
+  if (tracing()) return;
+  g->traced = static_cast<std::uint64_t>(nanotime()) << 3 | sample_mark;
+  g->sampled = true;
+}
+
+void end_sample(P* p, G* g) noexcept {
+  g->sampled = false;
+  if ((g->traced & 7) != sample_mark) return;  // a trace has begun
+  p->count.latency.add(nanotime() - static_cast<std::int64_t>(g->traced >> 3), sample_period);
+  g->traced = 0;
 }
 
 void preempt_slow() {

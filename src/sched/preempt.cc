@@ -45,6 +45,7 @@
 #include "sched/park.h"
 #include "sched/sched.h"
 #include "sched/timers.h"
+#include "sched/tracing.h"
 
 namespace weft::rt {
 namespace {
@@ -107,6 +108,7 @@ void stop_with_world(M* m, G* g, P* p, const void* sp, std::uintptr_t pc) noexce
     return;
   }
   const bool over = sched.ending.load(memory_order_relaxed);
+  trace_stop(m, g, trace_state::runnable);
   release_p(m);
   if (over) {
     start_leaving(m);
@@ -138,6 +140,7 @@ void stop_for_others(M* m, G* g, P* p, const void* sp, std::uintptr_t pc) noexce
   }
   p->preempt.store(0, memory_order_relaxed);
   bump(p->count.preemptions);
+  trace_stop(m, g, trace_state::runnable);
   release_p(m);
   queue_kept(m, g, queue_end::back);
   sched.lock.unlock();

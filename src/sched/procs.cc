@@ -20,6 +20,7 @@
 #include "sched/park.h"
 #include "sched/sched.h"
 #include "sched/timers.h"
+#include "sched/tracing.h"
 #include "stack/stack.h"
 
 namespace weft::rt {
@@ -191,6 +192,7 @@ std::uint32_t resize(std::uint32_t n) noexcept {
     p->status.store(p_status::dead, memory_order_relaxed);
   }
   sched.procs.store(n, memory_order_relaxed);
+  trace_event(trace_kind::procs, n);
   steal_ways.reset(n);
   return old;
 }
@@ -208,15 +210,20 @@ stopped_world::stopped_world() {
   enter_rt();  // until the end: our P stays ours
   stopped_ = sched.active.load(memory_order_acquire);
   if (!stopped_) return;
+  const std::int64_t asked = nanotime();
   wait_stopped(own_p());
   since_ = nanotime();
+  sched.stop_times.add(since_ - asked);
+  trace_event(trace_kind::world, 1);
 }
 
 stopped_world::~stopped_world() {
   if (stopped_) {
-    sched.stopped_ns.fetch_add(static_cast<std::uint64_t>(nanotime() - since_),
-                               memory_order_relaxed);
+    const std::int64_t stood = nanotime() - since_;
+    sched.stopped_ns.fetch_add(static_cast<std::uint64_t>(stood), memory_order_relaxed);
+    sched.pauses.add(stood);
     sched.stops.fetch_add(1, memory_order_relaxed);
+    trace_event(trace_kind::world, 0);
     start_ps(own_p());
   }
   leave_rt();
@@ -251,9 +258,11 @@ int set_procs(int n, bool automatic) {
   M* m = current_m();
   if (m != nullptr && m->p != nullptr && m->p->id >= want) {
     // Our own P is gone; take the first instead, as it is nobody's now.
+    trace_stop(m, m->curg, trace_state::syscall);
     P* gone = release_p(m);
     gone->status.store(p_status::dead, memory_order_relaxed);
     acquire_p(m, p_at(0));
+    trace_back(m, m->curg);
   }
   return old;
 }

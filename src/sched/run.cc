@@ -35,6 +35,7 @@
 #include "sched/sched.h"
 #include "sched/switch.h"
 #include "sched/timers.h"
+#include "sched/tracing.h"
 #include "sched/unwind.h"
 #include "stack/stack.h"
 
@@ -165,6 +166,7 @@ void clear_world() noexcept {
   while (sched.runq.pop(gs, runq::capacity) != 0) {
   }
   leave_threads();
+  trace_run_end();
   sched.left_behind.fetch_add(goroutine_count(), memory_order_relaxed);
   poll_end_run();
   sched.active.store(false, memory_order_release);

@@ -17,6 +17,7 @@
 //   run.cc        run(): start and end
 //   report.cc     uncaught exceptions
 //   deadlock.cc   nobody can ever run again
+//   tracing.cc    what the trace hears of all this
 #pragma once
 
 #include <csignal>
@@ -77,7 +78,11 @@ struct sched_state {
   atomic<bool> stopping{true};                    // no run, no world: the world starts stopped
   std::uint32_t stop_wait = 0;                    // Ps still to stop; under lock
   atomic<std::uint64_t> stops{0}, stopped_ns{0};  // how often, and how long in all
+  time_histogram pauses, stop_times;  // how long the world stood, how long it took to stop
   note stop_note;
+
+  // -- time that goroutines and threads have spent waiting for mutexes.
+  atomic<std::uint64_t> mutex_wait_ns{0};
 
   // -- deadlock detection.
   enum : std::uint32_t { m0_runs, m0_rests, m0_ends };
@@ -97,6 +102,7 @@ struct sched_state {
 
   // -- the run.
   atomic<std::uint32_t> run_id{0};             // of the current run, or of the next one
+  atomic<bool> tracing{false};                 // read by every hook of tracing.h; see start_tracing
   atomic<bool> active{false};                  // a run is on
   atomic<bool> ending{false};                  // and about to be over: who is stopped now stays so
   atomic<std::size_t> stack_slot{256 * 1024};  // slot size of the current run's goroutines

@@ -32,6 +32,7 @@
 #include "sched/park.h"
 #include "sched/sched.h"
 #include "sched/switch.h"
+#include "sched/tracing.h"
 #include "sched/unwind.h"
 #include "stack/stack.h"
 #include "weft/detail/spawn.hpp"
@@ -227,6 +228,7 @@ constexpr bool may_take_over = true;
 // g has ended and `next` has not begun: it goes on where g stood, without a switch.
 void take_over(M* m, G* g, G* next) noexcept {
   enter_sched(m);
+  trace_exit(m, g, next);
   next->stk = g->stk;
   g->stk = stack{};
   g->m.store(nullptr, memory_order_relaxed);
@@ -398,6 +400,7 @@ G* make_main(std::size_t stack_size, closure_fn fn, void* arg) noexcept {
   g->is_main = true;
   sched.foreign_created.fetch_add(1, memory_order_relaxed);
   g->move_status(g_status::dead, g_status::runnable);
+  trace_spawn(g);
   return g;
 }
 
@@ -452,12 +455,14 @@ void spawn_commit(spawn_ticket t, void (*run)(void*)) noexcept {
     g->run_id = sched.run_id.load(memory_order_relaxed);  // this run, or the next (clear_world)
     sched.foreign_created.fetch_add(1, memory_order_relaxed);
     g->move_status(g_status::dead, g_status::runnable);
+    trace_spawn(g);
     sched.runq.push(g);
     sched.lock.unlock();
     fence_and_wake();
     return;
   }
   g->move_status(g_status::dead, g_status::runnable);
+  trace_spawn(g);
   bump(p->count.created);
   put_next(p, g);
 }

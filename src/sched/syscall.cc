@@ -15,6 +15,7 @@
 #include "sched/park.h"
 #include "sched/sched.h"
 #include "sched/switch.h"
+#include "sched/tracing.h"
 #include "weft/thread.hpp"
 
 namespace weft::rt {
@@ -30,6 +31,7 @@ void requeue_commit(void* gp, void*) noexcept {
   sched.lock.lock();
   g->move_status(g_status::running, g_status::runnable);
   const bool over = g->run_id != sched.run_id.load(memory_order_relaxed);
+  trace_stop(current_m(), g, trace_state::runnable);
   if (!over) sched.runq.push(g);
   sched.lock.unlock();
   fence_and_wake();
@@ -41,6 +43,7 @@ bool take_any_p(M* m) noexcept {
   sched.lock.unlock();
   if (p == nullptr) return false;
   acquire_p(m, p);
+  trace_back(m, m->curg);
   return true;
 }
 
@@ -66,7 +69,10 @@ bool settle(M* m) noexcept {
       case hold_state::detaching:
         // Acq_rel: with sysmon's CAS of the same word; one of us wins.
         if (m->hold.compare_exchange_strong(s, hold_state::owned, memory_order_acq_rel)) {
-          if (s == hold_state::syscall) end_call(m->curg);
+          if (s == hold_state::syscall) {
+            end_call(m->curg);
+            trace_back(m, m->curg);
+          }
           return true;
         }
         break;
@@ -99,6 +105,7 @@ P* take_from_syscall(M* m) noexcept {
   P* p = m->p;
   p->m.store(nullptr, memory_order_relaxed);
   p->status.store(p_status::idle, memory_order_relaxed);
+  trace_p_taken(p, m);
   m->hold.store(hold_state::detached, memory_order_release);  // with settle_hold
   return p;
 }
@@ -116,6 +123,7 @@ void enter_syscall() noexcept {
   if (hold_p(m) != nullptr) {
     m->syscalls.store(m->syscalls.load(memory_order_relaxed) + 1, memory_order_relaxed);
     m->curg->move_status(g_status::running, g_status::syscall);
+    trace_stop(m, m->curg, trace_state::syscall);
     // Release: whoever takes the P sees what we did with it.
     m->hold.store(hold_state::syscall, memory_order_release);
   }

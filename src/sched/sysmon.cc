@@ -35,6 +35,7 @@
 #include "sched/procs.h"
 #include "sched/sched.h"
 #include "sched/timers.h"
+#include "sched/tracing.h"
 
 namespace weft::rt {
 namespace {
@@ -205,7 +206,7 @@ bool look_at_runner(P* p, M* m, watched& w, std::int64_t now, bool waited) noexc
     if (waited && now - w.flagged >= wait) {
       w.flagged = now;
       p->preempt.store(1, memory_order_relaxed);
-      if (somebody_can_take()) ask_to_stop(m);
+      if (somebody_can_take() && ask_to_stop(m)) trace_event(trace_kind::preempt, p->id);
     }
     any = any || waited;
   }

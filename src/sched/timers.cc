@@ -16,6 +16,7 @@
 
 #include "os/thread.h"
 #include "sched/netpoll.h"
+#include "sched/tracing.h"
 #include "sched/waiter.h"
 
 namespace weft::rt {
@@ -140,6 +141,7 @@ bool fire_due(timer_home& h, std::int64_t now) noexcept {
     }
     h.earliest.store(h.heap.earliest(), memory_order_seq_cst);
     h.lock.unlock();
+    if (n + woken != 0) trace_event(trace_kind::timers, n + woken);
     if (woken == 1) {
       ready(wake[0]);  // runs next
     } else if (woken != 0) {

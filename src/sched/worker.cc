@@ -20,6 +20,7 @@
 #include "sched/netpoll.h"
 #include "sched/sched.h"
 #include "sched/timers.h"
+#include "sched/tracing.h"
 
 namespace weft::rt {
 namespace {
@@ -226,11 +227,13 @@ void acquire_p(M* m, P* p) noexcept {
   // A new owner is a new slice; sysmon's samples of the old one are void.
   p->schedtick.store(p->schedtick.load(memory_order_relaxed) + 1, memory_order_relaxed);
   p->status.store(p_status::running, memory_order_relaxed);
+  trace_p_start(m, p);
 }
 
 P* release_p(M* m) noexcept {
   P* p = m->p;
   WEFT_DEBUG_ASSERT(p != nullptr && p->m.load(memory_order_relaxed) == m);
+  trace_p_stop(m, p);
   m->p = nullptr;
   p->m.store(nullptr, memory_order_relaxed);
   p->status.store(p_status::idle, memory_order_relaxed);
@@ -360,7 +363,9 @@ void end_watch(std::int64_t t) noexcept {
 bool sleep_in_poller(M* m) noexcept {
   while (poll_claim()) {
     const std::int64_t t = claim_watch();
+    trace_begin(m, m_doing::polling);
     wake_queue q = poll_block(t);
+    trace_end(m);
     if (t != never) end_watch(t);
     const bool due = !q.empty() || (t != never && t <= nanotime());
     P* p = nullptr;
@@ -409,7 +414,9 @@ void stop_m(M* m) noexcept {
 void sleep_idle(M* m) noexcept {
   for (;;) {
     const std::int64_t t = claim_watch();
+    trace_begin(m, m_doing::idle);
     const bool woken = m->park.sleep_until(t == never ? -1 : t);
+    trace_end(m);
     if (t != never) end_watch(t);
     if (woken) break;
     if (take_own_p(m)) return;
@@ -469,6 +476,7 @@ void wake_slow() noexcept {
 
 void hand_off(P* p) noexcept {
   bump(p->count.handoffs);
+  trace_event(trace_kind::hand_off, p->id);
   // Timers and descriptors need a watcher: an M that takes p, finds nothing and goes to sleep with
   // their deadline, in the poller.
   if (!p->rq.empty() || work_queued() || p->timers.earliest.load(memory_order_relaxed) != never ||

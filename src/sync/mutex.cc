@@ -57,6 +57,7 @@ bool mutex::lock_slow(std::int64_t deadline) {
   spinner spin;
   bool claimed = false;  // `woken` is ours (X3)
   bool waited = false, starves = false;
+  std::int64_t slept_at = 0;
   std::uint32_t w = word_.load(std::memory_order_relaxed);
   for (;;) {
     if ((w & locked) == 0) {
@@ -76,7 +77,7 @@ bool mutex::lock_slow(std::int64_t deadline) {
       continue;
     }
     if (!waited) {
-      me.since = rt::nanotime();
+      me.since = slept_at = rt::nanotime();
       clock.set();
     }
     me.mu.lock();
@@ -108,10 +109,14 @@ bool mutex::lock_slow(std::int64_t deadline) {
     }
     me.again();
     me.block(rt::wait_reason::sync_mutex_lock, deadline);
+    const std::int64_t now = rt::nanotime();
+    rt::sched.mutex_wait_ns.fetch_add(static_cast<std::uint64_t>(now - slept_at),
+                                      std::memory_order_relaxed);
+    slept_at = now;
     if (me.granted) return true;
     if (me.thrown_out) return false;
     claimed = waited = true;
-    starves = starves || rt::nanotime() - me.since > impl::starves_after;
+    starves = starves || now - me.since > impl::starves_after;
     spin.reset();
     w = word_.load(std::memory_order_relaxed);
   }

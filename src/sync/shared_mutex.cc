@@ -90,7 +90,10 @@ struct shared_mutex::impl {
       return true;
     }
     queue.push_back(&me);
+    const std::int64_t since = rt::nanotime();
     me.block(why, deadline);
+    rt::sched.mutex_wait_ns.fetch_add(static_cast<std::uint64_t>(rt::nanotime() - since),
+                                      rt::memory_order_relaxed);
     return !me.thrown_out;  // else it was let in
   }
 };
