@@ -163,7 +163,12 @@ class look {
   void see(std::uintptr_t word) noexcept;
   void see_span(span s) noexcept;
   static void see_words(void* self, const std::uintptr_t* words, std::size_t n) noexcept {
-    for (std::size_t i = 0; i < n; ++i) static_cast<look*>(self)->see(words[i]);
+    auto* me = static_cast<look*>(self);
+    const std::uintptr_t lo = me->lowest_, reach = me->highest_ - lo;
+    for (std::size_t i = 0; i < n; ++i) {
+      if (words[i] - lo <= reach) [[unlikely]]
+        me->see(words[i]);
+    }
   }
   void see_closure(const G& g) noexcept;
   bool see_pages(span s) noexcept;
