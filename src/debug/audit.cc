@@ -28,7 +28,8 @@ class auditor {
 
   void idle_lists() noexcept;  // under the scheduler lock
   void stopped() noexcept;     // and with the world stopped
-  void locks() noexcept;       // world stopped, lock not held
+  void let_go() noexcept;      // world stopped, lock not held
+  void locks() noexcept;       // the same
 
  private:
   template <class... T>
@@ -48,6 +49,9 @@ class auditor {
   void lock_is_free(mutex& m, const char* name) noexcept;
 
   int broken_ = 0;
+  static constexpr std::uint32_t most_let_go = 64;
+  const G* let_go_[most_let_go] = {};
+  std::uint32_t nlet_go_ = 0;
 };
 
 bool valid(std::uint32_t raw) noexcept {
@@ -154,6 +158,22 @@ void auditor::ring(P* p) noexcept {
   }
 }
 
+bool without_m(const G& g) noexcept {
+  const M* m = g.m.load(memory_order_relaxed);
+  return g.state() == g_status::running && (m == nullptr || (!is_detached(m) && m->curg != &g));
+}
+
+// A thread that has come back from a system call without a P lets go of its goroutine, and queues
+// it a moment later, for which it needs the lock; it does not stop with the world.
+void auditor::let_go() noexcept {
+  const std::int64_t until = nanotime() + 1'000'000'000;
+  for (std::uint32_t i = 0; i < nlet_go_; ++i) {
+    const G& g = *let_go_[i];
+    while (without_m(g) && nanotime() < until) cpu_relax();
+    check(!without_m(g), "G2", "goroutine ", g.goid, " is running without its M");
+  }
+}
+
 void auditor::one_g(G& g) noexcept {
   const std::uint32_t raw = g.status.load(memory_order_relaxed);
   if (!valid(raw)) {
@@ -178,9 +198,10 @@ void auditor::one_g(G& g) noexcept {
     check(g.audit_mark == 0, "G3", "goroutine ", g.goid, " is ", to_string(s), " but queued");
   }
   if (s == g_status::running) {
-    if (m == nullptr || !is_detached(m)) {
-      check(m != nullptr && m->curg == &g, "G2", "goroutine ", g.goid, " is running without its M");
-      check(m == nullptr || m->p != nullptr, "G2", "goroutine ", g.goid, " is running without a P");
+    if (without_m(g)) {
+      if (nlet_go_ < most_let_go) let_go_[nlet_go_++] = &g;
+    } else if (m != nullptr && !is_detached(m)) {
+      check(m->p != nullptr, "G2", "goroutine ", g.goid, " is running without a P");
     }
   } else if (s == g_status::syscall) {
     check(m != nullptr && is_detached(m), "M4", "goroutine ", g.goid,
@@ -282,7 +303,12 @@ int run_audit(const audit_sabotage& s) noexcept {
   stopped_world w;
   if (!sched.active.load(memory_order_acquire)) return a.broken();  // no world, nothing to check
   sched.lock.lock();
-  with(audit_phase::stopped, [&a] { a.stopped(); });
+  with(audit_phase::stopped, [&a] {
+    a.stopped();
+    sched.lock.unlock();
+    a.let_go();
+    sched.lock.lock();
+  });
   sched.lock.unlock();
   with(audit_phase::locks, [&a] { a.locks(); });
   return a.broken();

@@ -155,9 +155,9 @@ class kernel_look {
 }  // namespace
 
 bool see_kernel_words(arena& memory, region_reader::see_fn see, void* to) noexcept {
-  const int saved = errno;
+  const int saved = errno_now();
   const bool known = kernel_look(memory, see, to).all();
-  errno = saved;
+  set_errno(saved);
   return known;
 }
 

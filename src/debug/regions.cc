@@ -81,6 +81,9 @@ bool parse(std::string_view text, region* out) noexcept {
 
 }  // namespace
 
+int errno_now() noexcept { return errno; }
+void set_errno(int value) noexcept { errno = value; }
+
 bool list_regions(arena& memory, arena_list<region>& out) noexcept {
   const int saved = errno;
   const long fd = open_read("/proc/self/maps");
@@ -169,11 +172,11 @@ bool region_reader::read(const region& r, std::uintptr_t lo, std::uintptr_t hi, 
   hi &= ~aligned;
   if (lo >= hi) return true;
   if (r.device || hi - lo > (r.sparse && pagemap_ >= 0 ? most : most_of_file)) return false;
-  const int saved = errno;
+  const int saved = errno_now();
   const std::size_t page = page_size();
   if (!r.sparse || pagemap_ < 0 || hi - lo < 4 * page) {
     read_all(lo, hi, see, to);
-    errno = saved;
+    set_errno(saved);
     return true;
   }
   constexpr std::uint64_t touched = 3ULL << 62;  // in memory, or swapped out
@@ -193,7 +196,7 @@ bool region_reader::read(const region& r, std::uintptr_t lo, std::uintptr_t hi, 
     }
   }
   if (begin != 0) read_all(begin, hi, see, to);
-  errno = saved;
+  set_errno(saved);
   return true;
 }
 

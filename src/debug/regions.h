@@ -25,6 +25,11 @@ struct region {
 // Every mapping that can be read and may have been written to. False: nobody knows.
 bool list_regions(arena& memory, arena_list<region>& out) noexcept;
 
+// errno for those who call back in between: its address does not live across that call
+// (tools/check_tls.py).
+[[gnu::noinline]] int errno_now() noexcept;
+[[gnu::noinline]] void set_errno(int value) noexcept;
+
 class region_reader {
  public:
   explicit region_reader(arena& memory) noexcept;
