@@ -21,6 +21,7 @@
 #include "sched/sched.h"
 #include "sched/timers.h"
 #include "sched/tracing.h"
+#include "sched/waiter.h"
 #include "stack/stack.h"
 
 namespace weft::rt {
@@ -280,7 +281,11 @@ void follow_cpu_limit() noexcept {
   if (!sched.procs_auto.load(memory_order_relaxed) || !sched.active.load(memory_order_relaxed))
     return;
   const int n = automatic_procs();
-  if (static_cast<std::uint32_t>(n) != nprocs()) set_procs(n, true);
+  if (static_cast<std::uint32_t>(n) == nprocs()) return;
+  // A thread of ours that holds what goroutines may be waiting for: no deadlock meanwhile.
+  errands.fetch_add(1, memory_order_seq_cst);
+  set_procs(n, true);
+  end_errand();
 }
 
 void start_ps(P* keep) noexcept {
