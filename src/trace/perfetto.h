@@ -68,7 +68,7 @@ class perfetto_file {
                  const std::uint64_t* stack) noexcept;
   void status(std::uint32_t ring, std::int64_t at, const std::uint64_t* w) noexcept;
   void other(std::uint32_t ring, std::int64_t at, const std::uint64_t* w,
-             const std::uint64_t* stack) noexcept;
+             const std::uint64_t* called_from) noexcept;
   std::uint64_t here(std::uint32_t ring, std::uint32_t p) noexcept;
 
   int fd_ = -1;
