@@ -545,16 +545,12 @@ bool somebody_unseen(bool caller_is_thread) noexcept {
   return !knows_all_threads(caller_is_thread ? 1 : 0);
 }
 
-// Marks as the look has found, or in doubt only those that are lost.
+// Marks whom the look has found, or in doubt only those that are lost. For good: nothing could wake
+// it then, and nobody can get hold of it since; a word that looks like it now is an accident.
 void mark(const look* seen) noexcept {
   sched.lock.lock();  // plain threads wake goroutines under it
-  if (seen != nullptr) {
-    sched.gs.for_each([](G& g) {
-      if (waits(g) && g.state() == g_status::leaked && !is_lost(g))
-        g.try_status(g_status::leaked, g_status::waiting);
-    });
+  if (seen != nullptr)
     seen->each_unreachable([](G* g) { g->try_status(g_status::waiting, g_status::leaked); });
-  }
   sched.gs.for_each([](G& g) {
     if (waits(g) && is_lost(g)) g.try_status(g_status::waiting, g_status::leaked);
   });
