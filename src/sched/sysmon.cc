@@ -12,6 +12,8 @@
 //     thread sleeps if its CPU clock stands still over two samples and the kernel says so. The
 //     first sample comes after 50 µs, the next ones at growing intervals: a long computation costs
 //     nothing.
+// Once threads are being stopped it keeps some idle Ms in reserve, and if the thread-maker does not
+// get on, lets those that are stopped have short turns: one of them may hold the lock it waits for.
 // It also polls if nobody has for too long (netpoll.h), follows the CPU limit once a second, gives
 // back stack pages that deep calls have touched, and lets threads go that have been idle for a
 // minute.

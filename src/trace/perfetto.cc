@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See perfetto.h. Field numbers are those of Perfetto's trace_packet.proto and what it includes.
+// Long because it is one format: the encoding, and for each kind of event what it becomes there.
 #include "trace/perfetto.h"
 
 #include <cerrno>
