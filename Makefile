@@ -66,9 +66,9 @@ models: setup-ci
 	tools/check_models.py -j $(JOBS)
 
 bench: setup setup-bench
-	bench/run.py quick
+	bench/run.py --quick
 bench-full: setup setup-bench
-	bench/run.py full
+	bench/run.py --full
 
 soak: build-release
 	tools/soak.sh build/release/tests/weft_stress '$(FILTER)'
