@@ -27,8 +27,9 @@
 // without cases), and marks stay as they are. Doubt is: a thread that may hold in a register what
 // no memory holds. A goroutine inside blocking(), or whose thread lost its P and runs on; a plain
 // thread outside weft; a thread of the resolver or of the timers at work; memory that cannot be
-// read. Plain threads inside weft stand still with their registers on their stacks (waiter.h), and
-// have done so from before the look until after it.
+// read. If that is only a thread of ours on its way, we look again. Plain threads inside weft stand
+// still with their registers on their stacks (waiter.h), and have done so from before the look
+// until after it.
 //
 // Handles of channels are counted. A count that is not accounted for by words of the leaked ones
 // means that there is a handle in a place that we do not know: it clears. It never convicts.
@@ -44,6 +45,7 @@
 #include "chan/wait.h"
 #include "debug/kernel_words.h"
 #include "debug/regions.h"
+#include "os/thread.h"
 #include "sched/procs.h"
 #include "sched/sched.h"
 #include "sched/timers.h"
@@ -523,26 +525,31 @@ bool look::decide() noexcept {
   return true;
 }
 
-// Whether somebody may know what no memory tells. The world is stopped.
-bool somebody_unseen(bool caller_is_thread) noexcept {
+// Whether somebody may know what no memory tells: for the moment, or for longer. The world is
+// stopped.
+enum class unseen { nobody, passing, somebody };
+
+unseen look_for_unseen(bool caller_is_thread) noexcept {
 #if defined(WEFT_TSAN)
-  return true;  // its fibers keep what we cannot see
+  return unseen::somebody;  // its fibers keep what we cannot see
 #endif
-  if (errands.load(memory_order_seq_cst) != 0 || service_firings() % 2 != 0 ||
-      sched.leaving.load(memory_order_acquire) != 0 || !sched.active.load(memory_order_acquire))
-    return true;
+  if (sched.leaving.load(memory_order_acquire) != 0 || !sched.active.load(memory_order_acquire))
+    return unseen::somebody;
   const std::uint32_t run = sched.run_id.load(memory_order_relaxed);
   const G* self = current_g();
   for (const M* m = sched.allm.load(memory_order_acquire); m != nullptr; m = m->all_next) {
     const G* g = m->curg;
     if (m->tid.load(memory_order_relaxed) == 0 || g == nullptr) continue;
     if (g == self) {
-      if (m->on_system_stack) return true;
+      if (m->on_system_stack) return unseen::somebody;
     } else if (g->run_id == run && !g->kept) {
-      return true;  // in a system call, or it has lost its P and computes on
+      return unseen::somebody;  // in a system call, or it has lost its P and computes on
     }
   }
-  return !knows_all_threads(caller_is_thread ? 1 : 0);
+  if (errands.load(memory_order_seq_cst) != 0 || service_firings() % 2 != 0) return unseen::passing;
+  const std::uint32_t moves = thread_moves();
+  if (knows_all_threads(caller_is_thread ? 1 : 0)) return unseen::nobody;
+  return threads_on_their_way() || thread_moves() != moves ? unseen::passing : unseen::somebody;
 }
 
 // Marks whom the look has found, or in doubt only those that are lost. For good: nothing could wake
@@ -557,17 +564,25 @@ void mark(const look* seen) noexcept {
   sched.lock.unlock();
 }
 
-[[gnu::noinline]] void look_in_stopped_world(arena& memory, arena_list<g_record>& out,
-                                             const void* own_frame) noexcept {
+// False: in doubt, but only for the moment; nothing is done then unless it is the last look.
+[[gnu::noinline]] bool look_in_stopped_world(arena& memory, arena_list<g_record>& out,
+                                             const void* own_frame, bool is_last) noexcept {
   const bool is_thread = current_g() == nullptr;
   const std::uint64_t still = threads_still.load(memory_order_seq_cst);
   const std::uint32_t firings = service_firings();
+  unseen who = look_for_unseen(is_thread);
   {
     arena scratch;  // full of what the next look searches for: gone before the world starts
     look l(scratch, own_frame);
-    const bool sure = !somebody_unseen(is_thread) && l.decide() && !somebody_unseen(is_thread) &&
-                      threads_still.load(memory_order_seq_cst) == still &&
-                      service_firings() == firings;
+    bool sure = who == unseen::nobody && l.decide();
+    if (sure) {
+      who = look_for_unseen(is_thread);
+      if (who == unseen::nobody &&
+          (threads_still.load(memory_order_seq_cst) != still || service_firings() != firings))
+        who = unseen::passing;
+      sure = who == unseen::nobody;
+    }
+    if (who == unseen::passing && !is_last) return false;
     mark(sure ? &l : nullptr);
   }
   trace_collector collector(memory);
@@ -577,14 +592,24 @@ void mark(const look* seen) noexcept {
     if (waits(g) && g.state() == g_status::leaked)
       out.push(memory, collector.record(g, nullptr, false));
   }
+  return true;
 }
 
 }  // namespace
 
 void look_for_leaks(arena& memory, arena_list<g_record>& out, const void* own_frame) {
-  stopped_world w;
-  look_in_stopped_world(memory, out, own_frame);
-  wipe_stack();
+  constexpr std::int64_t most = 1'000'000'000;
+  const std::int64_t begin = nanotime();
+  for (std::int64_t wait = 100'000;; wait *= 2) {
+    {
+      stopped_world w;
+      const bool done =
+          look_in_stopped_world(memory, out, own_frame, nanotime() + wait - begin > most);
+      wipe_stack();
+      if (done) return;
+    }
+    sleep_until(nanotime() + wait, wait_reason::sleep);
+  }
 }
 
 }  // namespace weft::rt

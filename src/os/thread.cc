@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "os/clock.h"
 #include "os/note.h"
 #include "os/signal_stack.h"
 
@@ -19,6 +20,9 @@ namespace weft::rt {
 namespace {
 
 constinit atomic<std::uint32_t> started{0};
+constinit atomic<std::uint32_t> starting{0};  // perhaps there already, but not in `started`
+constinit atomic<std::uint32_t> moves{0};     // up with every change of these
+constinit atomic<std::int64_t> last_end{-1'000'000'000};  // of one that is no longer in it
 
 struct start_args {
   void (*fn)(void*);
@@ -37,13 +41,16 @@ void* trampoline(void* p) {
           0);  // deadlines to the microsecond; the default is 50 µs late
   const bool with_stack = a->signal_stack;
   started.fetch_add(1, memory_order_relaxed);
+  moves.fetch_add(1, memory_order_release);  // with thread_moves
   a->taken.wake();
   signal_stack signals;
   if (with_stack) signals.install();
   fn(arg);
   signals.restore();
   signals.release();
+  last_end.store(nanotime(), memory_order_relaxed);
   started.fetch_sub(1, memory_order_relaxed);
+  moves.fetch_add(1, memory_order_release);  // with thread_moves
   return nullptr;
 }
 
@@ -58,10 +65,13 @@ int start(void (*fn)(void*), void* arg, const char* name, bool with_stack) noexc
   pthread_attr_init(&attr);
   pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
   pthread_t t;
+  starting.fetch_add(1, memory_order_seq_cst);
+  moves.fetch_add(1, memory_order_seq_cst);
   const int err = pthread_create(&t, &attr, trampoline, &a);
   pthread_attr_destroy(&attr);
   pthread_sigmask(SIG_SETMASK, &old, nullptr);
   if (err == 0) a.taken.sleep();
+  starting.fetch_sub(1, memory_order_release);  // with threads_on_their_way: `started` is seen
   return err;
 }
 
@@ -81,6 +91,14 @@ clockid_t thread_cpu_clock(pid_t tid) noexcept {
 }
 
 std::uint32_t started_threads() noexcept { return started.load(memory_order_relaxed); }
+
+bool threads_on_their_way() noexcept {
+  constexpr std::int64_t way_out = 100'000'000;  // what is left to do takes the kernel microseconds
+  if (starting.load(memory_order_acquire) != 0) return true;
+  return nanotime() - last_end.load(memory_order_relaxed) < way_out;
+}
+
+std::uint32_t thread_moves() noexcept { return moves.load(memory_order_seq_cst); }
 
 std::int64_t thread_cpu_ns(pid_t tid) noexcept {
   timespec ts{};

@@ -16,6 +16,9 @@ int start_thread(void (*fn)(void*), void* arg, const char* name) noexcept;
 int start_service_thread(void (*fn)(void*), void* arg, const char* name) noexcept;
 // How many of them there are.
 std::uint32_t started_threads() noexcept;
+// One may have begun or ended a moment ago, and the kernel's count and ours differ for that.
+bool threads_on_their_way() noexcept;
+std::uint32_t thread_moves() noexcept;  // another number: one has begun or ended meanwhile
 pid_t thread_id() noexcept;
 // The calling thread runs little and often: the kernel (6.12 and later) lets it go before those
 // that compute. Older ones ignore it.

@@ -128,16 +128,12 @@ void end_errand() noexcept {
 
 bool knows_all_threads(std::uint32_t callers) noexcept {
   const int saved = errno;
-  bool known = false;
-  // A thread of ours that has just begun or is about to end is in one of the two counts only.
-  for (int i = 0; i < 20 && !known; ++i) {
-    if (i != 0) note().sleep_until(nanotime() + 100'000);
-    const std::uint32_t started = started_threads();
-    const auto still = static_cast<std::uint32_t>(threads_still.load(memory_order_seq_cst));
-    known = count_threads() == started + 1 + still + callers + sanitizer_threads;  // 1: m0
-  }
+  const std::uint32_t started = started_threads();
+  const auto still = static_cast<std::uint32_t>(threads_still.load(memory_order_seq_cst));
+  const std::uint32_t known = started + 1 + still + callers + sanitizer_threads;  // 1: m0
+  const std::uint32_t threads = count_threads();
   errno = saved;
-  return known;
+  return threads == known;
 }
 
 // Not inline: the address of errno, which futex_wait uses, must not be kept in a caller that may

@@ -37,7 +37,8 @@ class standing_still {
   static constexpr std::uint64_t change = 1ULL << 32;
 };
 // Whether the process has no thread but ours, m0, those that stand still, and `callers` plain ones
-// that the caller knows of.
+// that the caller knows of. A thread of ours that has just begun or is about to end is in one of
+// the two counts only (threads_on_their_way).
 bool knows_all_threads(std::uint32_t callers) noexcept;
 
 // A note on which a plain thread sleeps. The *waker* takes it off the count before it wakes it:
