@@ -18,10 +18,12 @@
 // back stack pages that deep calls have touched, and lets threads go that have been idle for a
 // minute.
 //
-// It sleeps 20 µs between rounds, doubling after 50 rounds in which nothing was to be done, 10 ms
-// at most (250 µs while somebody waits for a P), and for good while every P is idle or the world is
-// stopped: an idle program uses no CPU. take_idle_p and start_ps wake it, and wake_slow from a long
-// nap.
+// It sleeps 20 µs between rounds while calls come and go, doubling after 50 rounds without one, 10
+// ms at most (1 ms while somebody waits for a P), but never past the moment at which a P is due for
+// something: the end of its slice or of our patience, its next sample. So a computation with others
+// waiting behind it costs a dozen rounds a slice, each of which is some 20 µs of CPU on a virtual
+// machine. It sleeps for good while every P is idle or the world is stopped: an idle program uses
+// no CPU. take_idle_p and start_ps wake it, and wake_slow from a long nap.
 //
 // Runs on its own thread's stack; takes the scheduler lock; never allocates.
 #include <cerrno>
@@ -44,7 +46,7 @@ namespace {
 
 constexpr std::int64_t microsecond = 1'000, millisecond = 1'000'000, second = 1'000'000'000;
 constexpr std::int64_t min_sleep = 20 * microsecond, max_sleep = 10 * millisecond;
-constexpr std::int64_t max_sleep_waited = 250 * microsecond, long_nap = 200 * microsecond;
+constexpr std::int64_t max_sleep_waited = millisecond, long_nap = 200 * microsecond;
 constexpr int rounds_until_slower = 50;
 constexpr std::int64_t patience = millisecond;            // from the flag to the signal
 constexpr std::int64_t timer_patience = millisecond / 4;  // the same for a timer that is due
@@ -56,11 +58,13 @@ struct watched {
   std::uint32_t tick = 0, calls = 0;
   std::int64_t since = 0;    // tick and calls are as they were then
   std::int64_t flagged = 0;  // preempt was set
+  std::uint64_t steps = 0;   // goroutines that came and went on it
   std::int64_t next_sample = 0, interval = 0;
   std::int64_t cpu = -1;  // at the last sample
   bool late = false;      // a descriptor was ready and nobody looked
 };
 constinit watched seen[max_procs];
+constinit std::int64_t due = 0;  // when a P wants the next look; of this round
 
 // -- who waits
 
@@ -109,22 +113,23 @@ long sleeps_in(const M* m) noexcept {
 // one lock there is always one that was stopped last, and the queues must have their turn.
 constinit bool holder_was_last = false;
 bool sample(M* m, watched& w, std::int64_t now) noexcept {
-  if (now - w.since < first_sample || now < w.next_sample) return false;
+  if (w.next_sample == 0) w.next_sample = w.since + first_sample;
+  if (now < w.next_sample) return false;
   const std::int64_t cpu = thread_cpu_ns(m->tid.load(memory_order_relaxed));
   if (w.cpu < 0 || cpu - w.cpu > microsecond) {
     w.interval = w.cpu < 0 ? sample_apart : w.interval * 2;
     if (w.interval > longest_call) w.interval = longest_call;
     w.next_sample = now + w.interval;
     w.cpu = cpu;
-    return true;
+    return false;
   }
   w.next_sample = now + w.interval;
   const long nr = sleeps_in(m);
-  if (nr == -1) return true;
+  if (nr == -1) return false;
   // Where nobody can tell, a thread that waits for a CPU looks asleep too: only long sleep counts.
-  if (nr == unreadable && now - w.since < 2 * millisecond) return true;
+  if (nr == unreadable && now - w.since < 2 * millisecond) return false;
   P* taken = take_from_sleeper(m);
-  if (taken == nullptr) return true;
+  if (taken == nullptr) return false;
   if (sched.preempt.load(memory_order_relaxed)) arm_cpu_timer(m, 2 * millisecond);
   M* holder = nullptr;
   if (nr == SYS_futex && !holder_was_last && sched.kept.size_hint() != 0) {
@@ -188,35 +193,51 @@ void relieve_maker(std::int64_t now) noexcept {
   }
 }
 
+// Somebody came or went since the last look: no call has lasted that long.
+bool moves(const P* p, watched& w, std::int64_t now) noexcept {
+  const std::uint64_t steps = p->count.created.load(memory_order_relaxed) +
+                              p->count.exited.load(memory_order_relaxed) +
+                              p->count.parks.load(memory_order_relaxed);
+  if (w.steps == steps) return false;
+  w.steps = steps;
+  w.cpu = -1;
+  w.next_sample = now + first_sample;
+  return true;
+}
+
+// True: its thread slept.
 bool look_at_runner(P* p, M* m, watched& w, std::int64_t now, bool waited) noexcept {
   const bool late = waited && (w.late || p->timers.earliest.load(memory_order_relaxed) <= now);
   // Short slices if the maker cannot get on: it waits for what a thread that is stopped will give
   // back as soon as it has its turn.
   const std::int64_t slice =
       spare_is_stuck() ? patience : sched.quantum_ns.load(memory_order_relaxed);
-  const bool over = now - w.since >= slice;
-  bool any = false;
-  if ((over || late) && sched.preempt.load(memory_order_relaxed)) {
-    if (w.flagged == 0) {
-      w.flagged = now;
-      p->preempt.store(1, memory_order_relaxed);
-      any = true;
+  if (sched.preempt.load(memory_order_relaxed)) {
+    std::int64_t next = w.since + slice;
+    if (now >= next || late) {
+      const std::int64_t wait = m->evaded.load(memory_order_relaxed) != 0 ? 0
+                                : late                                    ? timer_patience
+                                                                          : patience;
+      const bool deaf = w.flagged != 0 && waited && now - w.flagged >= wait;
+      if (w.flagged == 0 || deaf) {
+        w.flagged = now;
+        p->preempt.store(1, memory_order_relaxed);
+      }
+      if (deaf && somebody_can_take() && ask_to_stop(m)) trace_event(trace_kind::preempt, p->id);
+      next = w.flagged + (wait != 0 ? wait : min_sleep);
     }
-    const std::int64_t wait = m->evaded.load(memory_order_relaxed) != 0 ? 0
-                              : late                                    ? timer_patience
-                                                                        : patience;
-    if (waited && now - w.flagged >= wait) {
-      w.flagged = now;
-      p->preempt.store(1, memory_order_relaxed);
-      if (somebody_can_take() && ask_to_stop(m)) trace_event(trace_kind::preempt, p->id);
-    }
-    any = any || waited;
+    if (waited && next < due) due = next;
   }
-  return (waited && can_detach() && sample(m, w, now)) || any;
+  if (!waited || !can_detach() || moves(p, w, now)) return false;
+  if (sample(m, w, now)) return true;
+  if (w.next_sample < due) due = w.next_sample;
+  return false;
 }
 
+// True: calls come and go.
 bool look_at_all(std::int64_t now, bool waited) noexcept {
   bool any = false;
+  due = never;
   const std::uint32_t n = nprocs();
   for (std::uint32_t i = 0; i < n; ++i) {
     P* p = p_at(i);
@@ -242,8 +263,8 @@ bool look_at_all(std::int64_t now, bool waited) noexcept {
 
 // A timer is overdue though Ps run: send one through find_work. (While all are idle, the watcher
 // sees to it; one who computes and does not hear is look_at_runner's.)
-bool kick_for_timers(std::int64_t now) noexcept {
-  if (!timer_is_due(now)) return false;
+void kick_for_timers(std::int64_t now) noexcept {
+  if (!timer_is_due(now)) return;
   if (sched.idle.load().idle_ps != 0) wake();
   const std::uint32_t n = nprocs();
   for (std::uint32_t i = 0; i < n; ++i) {
@@ -252,7 +273,6 @@ bool kick_for_timers(std::int64_t now) noexcept {
     if (p->status.load(memory_order_relaxed) == p_status::running)
       p->preempt.store(1, memory_order_relaxed);
   }
-  return true;
 }
 
 // Goroutines have become ready in the global queue and every P is busy: the one that has run
@@ -276,7 +296,10 @@ void make_way() noexcept {
 void nap(std::int64_t wish, std::int64_t now) noexcept {
   if (const std::int64_t most = poll_patience(); most < wish) wish = most;
   const std::int64_t t = earliest_timer();
-  if (t != never && t - now < wish) wish = t - now > min_sleep ? t - now : min_sleep;
+  if (const std::int64_t left = t - now; t != never && left < wish) {
+    const std::int64_t least = left > 0 ? min_sleep : timer_patience;  // who is late has been told
+    wish = left > least ? left : wish < least ? wish : least;
+  }
   if (wish <= long_nap) {
     const timespec ts{0, wish};
     ::clock_nanosleep(CLOCK_MONOTONIC, 0, &ts, nullptr);
@@ -339,8 +362,10 @@ void sysmon_main() noexcept {
   prefer_short_slices();
   std::int64_t sleep = min_sleep, last_limit = 0, last_trace = 0;
   int quiet = 0;
+  due = never;
   for (;;) {
-    nap(sleep, nanotime());
+    const std::int64_t then = nanotime(), left = due - then;
+    nap(left >= sleep ? sleep : left > min_sleep ? left : min_sleep, then);
     if (all_idle()) {
       deep_sleep();
       sleep = min_sleep;
@@ -359,12 +384,12 @@ void sysmon_main() noexcept {
       last_trace = now;
       print_sched(now, sched.trace_detail.load(memory_order_relaxed));
     }
-    const bool kicked = kick_for_timers(now);
+    kick_for_timers(now);
     // No reason to come more often: under load it finds something each time.
     if (poll_overdue(now) != 0) make_way();
     const bool waited = work_waits(now);
     if (waited) relieve_maker(now);
-    quiet = look_at_all(now, waited) || kicked ? 0 : quiet + 1;
+    quiet = look_at_all(now, waited) ? 0 : quiet + 1;
     if (quiet == 0) {
       sleep = min_sleep;
     } else if (quiet > rounds_until_slower && sleep < max_sleep) {
