@@ -35,11 +35,16 @@ weft_switch:                            // rdi = from, rsi = to, rdx = commit, r
         .cfi_adjust_cfa_offset 8
         stmxcsr (%rsp)
         fnstcw  4(%rsp)
+        movl    (%rsp), %eax            // equal as a rule, and loading them is slow
+        movzwl  4(%rsp), %r9d
         movq    %rsp, (%rdi)
         movq    %rsi, %rsp              // from here on we stand on the other stack
-        ldmxcsr (%rsp)
-        fldcw   4(%rsp)
-        addq    $8, %rsp
+        cmpl    (%rsp), %eax
+        jne     2f
+        cmpw    4(%rsp), %r9w
+        jne     2f
+        .cfi_remember_state
+3:      addq    $8, %rsp
         .cfi_adjust_cfa_offset -8
         popq    %r15
         .cfi_adjust_cfa_offset -8
@@ -65,6 +70,10 @@ weft_switch:                            // rdi = from, rsi = to, rdx = commit, r
         movq    %r8, %rsi
         jmp     *%rdx                   // commit returns for us
 1:      ret
+        .cfi_restore_state
+2:      ldmxcsr (%rsp)
+        fldcw   4(%rsp)
+        jmp     3b
         .cfi_endproc
         .size   weft_switch, .-weft_switch
 

@@ -51,6 +51,13 @@ class idle_word {
   idle_counts load() const noexcept { return unpack(word_.load(memory_order_seq_cst)); }
   idle_counts peek() const noexcept { return unpack(word_.load(memory_order_relaxed)); }
 
+  // The waker's first look: nobody spins, and there is an idle P or no note yet. Without spinners
+  // and idle Ps the word is the note alone.
+  bool wants_waker() const noexcept {
+    const std::uint64_t w = word_.load(memory_order_seq_cst);
+    return (w & spinning_bits) == 0 && w != need_bit;
+  }
+
   // A waker with no spinner in sight. start: the caller now counts as one spinner and must find it
   // a P.
   enum class wake_result { nothing, start };
@@ -130,6 +137,7 @@ class idle_word {
     change([](idle_counts& c) { c.need = false; });
   }
 
+  static constexpr std::uint64_t spinning_bits = 0xffffffULL << 24, need_bit = 1ULL << 48;
   static constexpr std::uint64_t pack(idle_counts c) noexcept {
     return c.idle_ps | (static_cast<std::uint64_t>(c.spinning) << 24) |
            (static_cast<std::uint64_t>(c.need) << 48);

@@ -11,7 +11,7 @@
 #include "sched/park.h"
 
 #include "sched/latency.h"
-#include "sched/sched.h"
+#include "sched/next.h"
 #include "sched/switch.h"
 #include "sched/tracing.h"
 #include "sched/unwind.h"
@@ -19,7 +19,8 @@
 namespace weft::rt {
 namespace {
 
-void switch_to(M* m, G* from, G* to, bool last, weft_commit commit, void* a, void* b) noexcept {
+[[gnu::always_inline]] inline void switch_to(M* m, G* from, G* to, bool last, weft_commit commit,
+                                             void* a, void* b) noexcept {
   m->ts.exchange(from->eh, from->saved_errno, to->eh, to->saved_errno);
   enter_sched(m);  // for the commit
   fiber_switch(from->fiber, to->fiber, last, &from->sp, to->sp, commit, a, b);
@@ -27,20 +28,66 @@ void switch_to(M* m, G* from, G* to, bool last, weft_commit commit, void* a, voi
   // Here `from` goes on, perhaps on another M: nothing read before the switch may be used.
 }
 
-}  // namespace
-
-// keeps G2: the status of `to` and the pointers change together, on the M that runs it.
-void begin_running(M* m, G* to) noexcept {
-  to->move_status(g_status::runnable, g_status::running);
-  to->m.store(m, memory_order_relaxed);
-  m->curg = to;
-}
-
-static void enter(M* m, G* to) noexcept {
+void enter(M* m, G* to) noexcept {
   if (to->sp == nullptr) begin(m->p, to);
   sample_run(m->p, to);
   begin_running(m, to);
 }
+
+// From here to the switch the common case is inlined into its few callers: each frame between the
+// switch and the user's code is a return that the processor predicts wrongly when the one who comes
+// back parked elsewhere than the one who left. What is rarer is out of line, as a last call.
+
+[[gnu::noinline]] void go_to_rare(M* m, G* g, G* next, weft_commit commit, void* a,
+                                  void* b) noexcept {
+  trace_switch(m, g, next);
+  g->m.store(nullptr, memory_order_relaxed);
+  enter(m, next);
+  switch_to(m, g, next, false, commit, a, b);
+}
+
+[[gnu::always_inline]] inline void go_to(M* m, G* g, G* next, weft_commit commit, void* a,
+                                         void* b) noexcept {
+  if (tracing() || next->sp == nullptr || next->sampled) [[unlikely]] {
+    go_to_rare(m, g, next, commit, a, b);
+    return;
+  }
+  g->m.store(nullptr, memory_order_relaxed);
+  begin_running(m, next);
+  switch_to(m, g, next, false, commit, a, b);
+}
+
+[[gnu::noinline]] void go_on_rare(M* m, G* g, weft_commit commit, void* a, void* b) noexcept {
+  P* p = hold_p(m);
+  // A locked goroutine's thread runs nobody else.
+  if (G* next = p != nullptr && !g->bound ? pick_next(m, p) : nullptr) {
+    go_to(m, g, next, commit, a, b);
+  } else {
+    leave_for_g0(m, g, commit, a, b);
+  }
+}
+
+// To whoever is next. At once if that is runnext and nothing stands against it.
+[[gnu::always_inline]] inline void go_on(M* m, G* g, weft_commit commit, void* a,
+                                         void* b) noexcept {
+  P* p = p_at_hand(m);
+  if (p != nullptr && !g->bound && p->preempt.load(memory_order_relaxed) == 0 &&
+      p->until_global > 1) [[likely]] {
+    if (G* next = p->owner().take_next()) [[likely]] {
+      --p->until_global;
+      if (!next->bound) [[likely]] {
+        go_to(m, g, next, commit, a, b);
+        return;
+      }
+      m->handed = next;
+      leave_for_g0(m, g, commit, a, b);
+      return;
+    }
+  }
+  go_on_rare(m, g, commit, a, b);
+}
+
+}  // namespace
 
 void run_on(M* m, G* to) noexcept {
   enter(m, to);
@@ -49,21 +96,7 @@ void run_on(M* m, G* to) noexcept {
 }
 
 void leave_for(M* m, G* g, G* next, weft_commit commit, void* a, void* b) noexcept {
-  trace_switch(m, g, next);
-  g->m.store(nullptr, memory_order_relaxed);
-  enter(m, next);
-  switch_to(m, g, next, false, commit, a, b);
-}
-
-void leave(M* m, G* g, weft_commit commit, void* a, void* b) noexcept {
-  P* p = hold_p(m);
-  if (p != nullptr && !g->bound) [[likely]] {  // a locked goroutine's thread runs nobody else
-    if (G* next = pick_next(m, p)) {
-      leave_for(m, g, next, commit, a, b);
-      return;
-    }
-  }
-  leave_for_g0(m, g, commit, a, b);
+  go_to(m, g, next, commit, a, b);
 }
 
 void leave_for_g0(M* m, G* g, weft_commit commit, void* a, void* b) noexcept {
@@ -72,6 +105,8 @@ void leave_for_g0(M* m, G* g, weft_commit commit, void* a, void* b) noexcept {
   m->curg = nullptr;
   switch_to(m, g, &m->g0, false, commit, a, b);
 }
+
+void leave(M* m, G* g, weft_commit commit, void* a, void* b) noexcept { go_on(m, g, commit, a, b); }
 
 void leave_for_good(M* m, G* g, G* next, weft_commit commit, void* a, void* b) noexcept {
   trace_exit(m, g, next);
@@ -99,7 +134,7 @@ void park(park_commit commit, void* arg, wait_reason why) {
   g->eh.since = sched.seconds.load(memory_order_relaxed);
   if (P* p = hold_p(m)) bump(p->count.parks);  // without one: it has been lost since maybe_preempt
   g->move_status(g_status::running, g_status::waiting);
-  leave(m, g, commit, g, arg);
+  go_on(m, g, commit, g, arg);
   leave_rt();
 }
 
@@ -109,7 +144,7 @@ namespace {
 
 // A goroutine that waits is taken off its list by one waker, so nobody else leaves this state
 // (status.h); a second waker is a bug, and the look finds it out.
-bool make_runnable(G* g) noexcept {
+[[gnu::always_inline]] inline bool make_runnable(G* g) noexcept {
   if (g->run_id != sched.run_id.load(memory_order_relaxed)) [[unlikely]]
     return false;  // left behind by a run that is over; the id changes under the lock, or in a
                    // stopped world
@@ -135,11 +170,10 @@ void ready_foreign(G* g) noexcept {
 
 }  // namespace
 
-void ready(G* g) noexcept {
-  enter_rt();
+[[gnu::noinline]] static void ready_rare(G* g) noexcept {
   M* m = current_m();
   P* p = m != nullptr ? hold_p(m) : nullptr;
-  if (p != nullptr) [[likely]] {
+  if (p != nullptr) {
     const std::uint32_t was = enter_sched(m);
     if (make_runnable(g)) {
       sample_ready(p, g);
@@ -152,26 +186,51 @@ void ready(G* g) noexcept {
   leave_rt();
 }
 
+void ready(G* g) noexcept {
+  enter_rt();
+  M* m = current_m();
+  P* p = p_at_hand(m);
+  if (p == nullptr || p->until_sample == 1 || tracing() || g->state() != g_status::waiting ||
+      g->run_id != sched.run_id.load(memory_order_relaxed)) [[unlikely]] {
+    ready_rare(g);
+    return;
+  }
+  --p->until_sample;
+  const std::uint32_t was = enter_sched(m);
+  g->waiting_on = nullptr;
+  g->move_status(g_status::waiting, g_status::runnable);
+  put_next(p, g);
+  leave_sched(m, was);
+  leave_rt();
+}
+
+// One queue operation, one barrier and at most one wake-up for all: the M that is woken wakes the
+// next one if it finds more than it can run (stop_spinning).
 void ready(G** gs, std::uint32_t n) noexcept {
+  if (n == 0) return;
+  for (std::uint32_t i = 0; i < n; ++i) __builtin_prefetch(gs[i], 1);
   const in_runtime in;
   M* m = current_m();
   P* p = m != nullptr ? hold_p(m) : nullptr;
-  if (p == nullptr) {  // as in ready_foreign
-    if (left_behind(m)) sleep_for_good();
-    sched.lock.lock();
-    for (std::uint32_t i = 0; i < n; ++i) {
-      if (make_runnable(gs[i])) sched.runq.push(gs[i]);
-    }
-    sched.lock.unlock();
-  } else {
-    const std::uint32_t was = enter_sched(m);
+  const auto make_all = [gs, n, p]() noexcept {
+    std::uint32_t k = 0;
     for (std::uint32_t i = 0; i < n; ++i) {
       if (!make_runnable(gs[i])) continue;
-      sample_ready(p, gs[i]);
-      put_local(p, gs[i]);
+      if (p != nullptr) sample_ready(p, gs[i]);
+      gs[k++] = gs[i];
     }
-    leave_sched(m, was);
+    return k;
+  };
+  if (p == nullptr && left_behind(m)) sleep_for_good();
+  const std::uint32_t was = p != nullptr ? enter_sched(m) : 0;
+  if (p != nullptr && p->owner().room() >= n) {
+    p->owner().put_all(gs, make_all());
+  } else {  // as in ready_foreign, and in put_local
+    sched.lock.lock();
+    sched.runq.push(gs, make_all());
+    sched.lock.unlock();
   }
+  if (p != nullptr) leave_sched(m, was);
   fence_and_wake();
 }
 

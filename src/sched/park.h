@@ -10,6 +10,7 @@
 //       the reason to wait has gone, commit calls refuse(g) instead.
 //   ready(g)                makes a parked goroutine runnable, exactly once a park. From any
 //   thread.
+//   ready(gs, n)            the same for many at once; they queue behind those who are runnable.
 //
 // A commit must not park, throw or allocate (DESIGN 2.3), and holds no runtime lock when it
 // returns.
@@ -24,7 +25,7 @@ using park_commit = void (*)(void* g, void* arg);
 void park(park_commit commit, void* arg, wait_reason why);
 void refuse(void* g) noexcept;
 void ready(G* g) noexcept;
-void ready(G** gs, std::uint32_t n) noexcept;  // many, in order, behind those who are ready already
+void ready(G** gs, std::uint32_t n) noexcept;  // gs is scratch afterwards
 
 // Gives way: everybody else who is runnable has a turn first.
 void yield_g();

@@ -3,7 +3,7 @@
 // scheduler (channels, sync, timers) include sched/park.h only.
 //
 // Which file does what:
-//   schedule.cc   the loop of an M, pick_next, yield: what runs next on a P that has work
+//   schedule.cc   the loop of an M, yield, and with next.h: what runs next on a P that has work
 //   find_work.cc  where work comes from when a P has none, and how an M gives up
 //   park.cc       park, ready, the direct switch
 //   spawn.cc      newproc: a goroutine from a closure; exit, goexit
@@ -129,10 +129,12 @@ inline P* p_at(std::uint32_t i) noexcept {
 }  // with procresize
 
 // -- schedule.cc
-void worker_main(M* m) noexcept;         // an M's life on g0; returns when its thread must end
-G* pick_next(M* m, P* p) noexcept;       // what is at hand on this P, or null: ask g0
-void put_next(P* p, G* g) noexcept;      // runnext, and wakes (ready, spawn)
-void put_local(P* p, G* g) noexcept;     // ring's tail, overflow to the global queue (R6)
+void worker_main(M* m) noexcept;  // an M's life on g0; returns when its thread must end
+void put_overflow(P* p, G* g) noexcept;
+inline void put_local(P* p, G* g) noexcept {  // ring's tail, overflow to the global queue (R6)
+  if (!p->owner().put(g)) [[unlikely]]
+    put_overflow(p, g);
+}
 void refill_from_global(P* p) noexcept;  // see yield
 void leave(M* m, G* g, weft_commit commit, void* a,
            void* b) noexcept;         // switch away from g, wherever it goes next
@@ -174,8 +176,8 @@ void start_service_threads();                          // thread-maker and sysmo
 
 // The wake rule, after an enqueue that was a full barrier (idle.h: the waker's side).
 inline void wake() noexcept {
-  const idle_counts c = sched.idle.load();
-  if (c.spinning == 0 && (c.idle_ps != 0 || !c.need)) wake_slow();
+  if (sched.idle.wants_waker()) [[unlikely]]
+    wake_slow();
 }
 inline void fence_and_wake() noexcept {
   // StoreLoad between the enqueue and the read of the idle word; partner: the fence in second_look
@@ -231,6 +233,10 @@ bool can_detach() noexcept;
   if (m->hold.load(memory_order_acquire) != hold_state::owned) [[unlikely]]
     settle_hold(m);
   return m->p;
+}
+// The same for a hot path, which leaves what is not so simple to its rare one: null there.
+[[gnu::always_inline]] inline P* p_at_hand(M* m) noexcept {
+  return m != nullptr && m->hold.load(memory_order_acquire) == hold_state::owned ? m->p : nullptr;
 }
 inline P* own_p() noexcept {
   M* m = current_m();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What runs next: the loop of an M (on g0), pick_next (on the leaving goroutine's stack or g0), and
-// yield.
+// What runs next: the loop of an M (on g0), what pick_next (next.h; on the leaving goroutine's
+// stack) does not find at once, and yield.
 //
 // Order (DESIGN 1): every 61st round the global queue; runnext, which shares the time slice of
 // whoever made it ready; the ring; then find_work.
@@ -13,8 +13,8 @@
 // yield therefore costs 1/128 of a lock and not one lock (Go puts every yield there).
 #include <utility>
 
+#include "sched/next.h"
 #include "sched/park.h"
-#include "sched/sched.h"
 #include "sched/switch.h"
 #include "sched/unwind.h"
 
@@ -59,24 +59,21 @@ bool round_is_over(P* p) noexcept {
 
 }  // namespace
 
-void put_next(P* p, G* g) noexcept {
-  if (sched.shuffle && (p->rng.next() & 1) != 0) [[unlikely]] {
-    put_local(p, g);
-    fence_and_wake();
-    return;
-  }
-  // R5: whoever is displaced from runnext goes to the ring. No fence is needed for it: it was
-  // announced when it became runnext, and while it is on its way a second look sees the mark
-  // (find_work.cc; runq.h, moving).
-  auto own = p->owner();
-  if (G* old = own.put_next(g)) {
-    put_local(p, old);
-    own.settled();
-  }
+void put_shuffled(P* p, G* g) noexcept {
+  put_local(p, g);
+  fence_and_wake();
+}
+
+// R5: whoever is displaced from runnext goes to the ring. No fence is needed for it: it was
+// announced when it became runnext, and while it is on its way a second look sees the mark
+// (find_work.cc; runq.h, moving).
+void put_displaced(P* p, G* g) noexcept {
+  put_local(p, g);
+  p->owner().settled();
   wake();
 }
 
-void put_local(P* p, G* g) noexcept {
+void put_overflow(P* p, G* g) noexcept {
   auto own = p->owner();
   while (!own.put(g)) {
     // R6: the oldest half and the new one to the global queue, under one lock.
@@ -108,36 +105,24 @@ void refill_from_global(P* p) noexcept {
   p->round_end = p->rq.tail.load(memory_order_relaxed);
 }
 
-namespace {
-
-// One that is locked to another thread: g0 hands the P over.
-G* unless_bound(M* m, G* g) noexcept {
-  if (!g->bound) [[likely]]
-    return g;
-  m->handed = g;
-  return nullptr;
-}
-
-}  // namespace
-
-G* pick_next(M* m, P* p) noexcept {
-  if (p->preempt.load(memory_order_relaxed) != 0) [[unlikely]]
-    return nullptr;  // g0 knows why
-  if (--p->until_global == 0) [[unlikely]] {
-    if (sched.kept.size_hint() != 0) {
-      p->until_global = 1;
-      return nullptr;  // a P for one of them, from g0
-    }
-    p->until_global = global_every;
-    if (sched.runq.size_hint() != 0) {
-      if (G* g = one_from_global()) {
-        new_slice(p);
-        return unless_bound(m, g);
-      }
+G* pick_fairly(M* m, P* p) noexcept {
+  if (sched.kept.size_hint() != 0) {
+    p->until_global = 1;
+    return nullptr;  // a P for one of them, from g0
+  }
+  p->until_global = global_every;
+  if (sched.runq.size_hint() != 0) {
+    if (G* g = one_from_global()) {
+      new_slice(p);
+      return unless_bound(m, g);
     }
   }
+  if (G* g = p->owner().take_next()) return unless_bound(m, g);
+  return take_local(m, p);
+}
+
+G* take_local(M* m, P* p) noexcept {
   auto own = p->owner();
-  if (G* g = own.take_next()) return unless_bound(m, g);
   G* g = own.take();
   if (g == nullptr) return nullptr;
   new_slice(p);

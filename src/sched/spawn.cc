@@ -29,8 +29,8 @@
 
 #include "base/print.h"
 #include "sched/locals.h"
+#include "sched/next.h"
 #include "sched/park.h"
-#include "sched/sched.h"
 #include "sched/switch.h"
 #include "sched/tracing.h"
 #include "sched/unwind.h"
@@ -215,7 +215,7 @@ void count_exit(P* p) noexcept {
 }
 
 // What runs after one that has ended, or null: ask g0.
-G* next_after(M* m, P* p, const G* ended) noexcept {
+[[gnu::always_inline]] inline G* next_after(M* m, P* p, const G* ended) noexcept {
   return p != nullptr && !ended->bound ? pick_next(m, p) : nullptr;
 }
 
@@ -425,9 +425,31 @@ namespace weft::detail {
 
 using namespace rt;
 
-spawn_ticket spawn_begin(std::size_t size, std::size_t align) {
+[[gnu::noinline]] static spawn_ticket spawn_begin_rare(std::size_t size, std::size_t align,
+                                                       const void* at) {
   const in_runtime in;
-  return lend(take_g(own_p()), size, align, __builtin_return_address(0));
+  return lend(take_g(own_p()), size, align, at);
+}
+
+spawn_ticket spawn_begin(std::size_t size, std::size_t align) {
+  const void* at = __builtin_return_address(0);
+  if (size > G::closure_size || align > alignof(std::max_align_t)) [[unlikely]]
+    return spawn_begin_rare(size, align, at);
+  enter_rt();
+  M* m = current_m();
+  P* p = p_at_hand(m);
+  if (p == nullptr || p->free_gs.n == 0) [[unlikely]] {
+    leave_rt();
+    return spawn_begin_rare(size, align, at);
+  }
+  G* g = p->free_gs.pop();
+  if (g->state() == g_status::idle) [[unlikely]]
+    g->move_status(g_status::idle, g_status::dead);
+  g->parent = m->curg != nullptr ? m->curg->goid : 0;
+  g->created_at = at;
+  g->run = nullptr;
+  leave_rt();
+  return {g->closure, g};
 }
 
 spawn_ticket spawn_begin(std::size_t size, std::size_t align, std::size_t stack_size,
@@ -444,8 +466,7 @@ spawn_ticket spawn_begin(std::size_t size, std::size_t align, std::size_t stack_
   return lend(g, size, align, __builtin_return_address(0));
 }
 
-void spawn_commit(spawn_ticket t, void (*run)(void*)) noexcept {
-  const in_runtime in;
+[[gnu::noinline]] static void spawn_commit_rare(spawn_ticket t, void (*run)(void*)) noexcept {
   G* g = static_cast<G*>(t.goroutine);
   P* p = own_p();
   prepare(g, p, run, t.storage);
@@ -459,12 +480,29 @@ void spawn_commit(spawn_ticket t, void (*run)(void*)) noexcept {
     sched.runq.push(g);
     sched.lock.unlock();
     fence_and_wake();
+  } else {
+    g->move_status(g_status::dead, g_status::runnable);
+    trace_spawn(g);
+    bump(p->count.created);
+    put_next(p, g);
+  }
+  leave_rt();
+}
+
+void spawn_commit(spawn_ticket t, void (*run)(void*)) noexcept {
+  enter_rt();
+  G* g = static_cast<G*>(t.goroutine);
+  P* p = p_at_hand(current_m());
+  if (p == nullptr || p->goid_next == p->goid_end || t.storage != g->closure || g->stk || tracing())
+      [[unlikely]] {
+    spawn_commit_rare(t, run);
     return;
   }
+  prepare(g, p, run, g->closure);
   g->move_status(g_status::dead, g_status::runnable);
-  trace_spawn(g);
   bump(p->count.created);
   put_next(p, g);
+  leave_rt();
 }
 
 void spawn_cancel(spawn_ticket t) noexcept {
@@ -474,17 +512,41 @@ void spawn_cancel(spawn_ticket t) noexcept {
   put_back(own_p(), g);
 }
 
-void* block_alloc() {
-  static_assert(sizeof(small_block) == block_size);
+[[gnu::noinline]] static void* block_alloc_rare() {
   const in_runtime in;
   P* p = own_p();
   return take(p != nullptr ? &p->blocks : nullptr, sched.free_blocks, sched.blocks);
 }
 
-void block_free(void* b) noexcept {
+void* block_alloc() {
+  static_assert(sizeof(small_block) == block_size);
+  enter_rt();
+  P* p = p_at_hand(current_m());
+  if (p == nullptr || p->blocks.n == 0) [[unlikely]] {
+    leave_rt();
+    return block_alloc_rare();
+  }
+  void* b = p->blocks.pop();
+  leave_rt();
+  return b;
+}
+
+[[gnu::noinline]] static void block_free_rare(small_block* b) noexcept {
   const in_runtime in;
   P* p = own_p();
-  put(p != nullptr ? &p->blocks : nullptr, sched.free_blocks, static_cast<small_block*>(b));
+  put(p != nullptr ? &p->blocks : nullptr, sched.free_blocks, b);
+}
+
+void block_free(void* b) noexcept {
+  enter_rt();
+  P* p = p_at_hand(current_m());
+  if (p == nullptr || p->blocks.n == block_cache::capacity) [[unlikely]] {
+    leave_rt();
+    block_free_rare(static_cast<small_block*>(b));
+    return;
+  }
+  p->blocks.push(static_cast<small_block*>(b));
+  leave_rt();
 }
 
 void go_of_nil() noexcept { fatal("go of nil func value"); }

@@ -9,7 +9,12 @@ namespace weft::rt {
 void run_on(M* m, G* to) noexcept;  // from g0; returns when some goroutine comes back to g0
 void leave_for(M* m, G* g, G* next, weft_commit commit, void* a, void* b) noexcept;
 void leave_for_g0(M* m, G* g, weft_commit commit, void* a, void* b) noexcept;
-void begin_running(M* m, G* to) noexcept;  // keeps G2
+// keeps G2: the status of `to` and the pointers change together, on the M that runs it.
+inline void begin_running(M* m, G* to) noexcept {
+  to->move_status(g_status::runnable, g_status::running);
+  to->m.store(m, memory_order_relaxed);
+  m->curg = to;
+}
 [[noreturn]] void leave_for_good(M* m, G* g, G* next, weft_commit commit, void* a,
                                  void* b) noexcept;  // next: or null
 
