@@ -19,11 +19,11 @@
 // minute.
 //
 // It sleeps 20 µs between rounds while calls come and go, doubling after 50 rounds without one, 10
-// ms at most (1 ms while somebody waits for a P), but never past the moment at which a P is due for
-// something: the end of its slice or of our patience, its next sample. So a computation with others
-// waiting behind it costs a dozen rounds a slice, each of which is some 20 µs of CPU on a virtual
-// machine. It sleeps for good while every P is idle or the world is stopped: an idle program uses
-// no CPU. take_idle_p and start_ps wake it, and wake_slow from a long nap.
+// ms at most (0.5 ms while somebody waits for a P), but never past the moment at which a P is due
+// for something: the end of its slice or of our patience, its next sample. So a computation with
+// others waiting behind it costs a dozen rounds a slice, each of which is some 20 µs of CPU on a
+// virtual machine. It sleeps for good while every P is idle or the world is stopped: an idle
+// program uses no CPU. take_idle_p and start_ps wake it, and wake_slow from a long nap.
 //
 // Runs on its own thread's stack; takes the scheduler lock; never allocates.
 #include <cerrno>
@@ -46,7 +46,7 @@ namespace {
 
 constexpr std::int64_t microsecond = 1'000, millisecond = 1'000'000, second = 1'000'000'000;
 constexpr std::int64_t min_sleep = 20 * microsecond, max_sleep = 10 * millisecond;
-constexpr std::int64_t max_sleep_waited = millisecond, long_nap = 200 * microsecond;
+constexpr std::int64_t max_sleep_waited = millisecond / 2, long_nap = 200 * microsecond;
 constexpr int rounds_until_slower = 50;
 constexpr std::int64_t patience = millisecond;            // from the flag to the signal
 constexpr std::int64_t timer_patience = millisecond / 4;  // the same for a timer that is due
