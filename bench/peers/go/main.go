@@ -38,6 +38,9 @@ var workloads = map[string]func(name string, n int){
 	"context_cancel":      nsPerOp(contextCancel),
 	"handoff":             nsPerOp(handoff),
 	"idle1000":            idle,
+	"blocking_getppid":    nsPerOp(getppid),
+	"sleeps_announced":    sleeps,
+	"sleeper":             sleeper,
 }
 
 func report(metric string, value float64, unit string) {
