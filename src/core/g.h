@@ -67,8 +67,9 @@ struct alignas(64) G {
   std::uint32_t locks = 0;  // calls of lock_os_thread that are not undone
   bool named = false;
   bool is_main = false;
-  std::uint8_t audit_mark = 0;            // audit(), with the world stopped
-  std::uint64_t traced = 0;               // last stamp and state in the trace (sched/tracing.cc)
+  std::uint8_t audit_mark = 0;  // audit(), with the world stopped
+  bool slow_calls = false;      // its last announced call lasted (sched/syscall.cc); a hint
+  std::uint64_t traced = 0;     // last stamp and state in the trace (sched/tracing.cc)
   [[no_unique_address]] rt::fiber fiber;  // what sanitizers keep for this stack
 
   // -- rarely touched from here on.

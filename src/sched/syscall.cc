@@ -4,9 +4,11 @@
 // On the way in the M marks its P as one that may be taken (a store); on the way out it takes the
 // mark back (a CAS), and that is all if nobody has been faster. sysmon takes the P of a call that
 // has lasted for more than one of its rounds if somebody wants to run, and hands it on (sysmon.cc);
-// stop-the-world takes it at once. One that comes back without its P takes an idle one; failing
-// that its goroutine goes to the global queue and the thread to sleep. A goroutine that is locked
-// to its thread waits in place.
+// stop-the-world takes it at once. A goroutine whose last call lasted hands its P on by itself, if
+// somebody wants to run: sysmon is late by one of its rounds and a thread's wake-up, and with many
+// calls under way that is most of the time. One that comes back without its P takes an idle one;
+// failing that its goroutine goes to the global queue and the thread to sleep. A goroutine that is
+// locked to its thread waits in place.
 //
 // A call of weft inside f: hold_p finds the mark and takes it back, so the rest of f is an ordinary
 // stretch of user code (detach.cc looks after that).
@@ -20,6 +22,8 @@
 
 namespace weft::rt {
 namespace {
+
+constexpr std::int64_t long_call = 20'000;  // as sysmon sees it
 
 void end_call(G* g) noexcept {
   if (g->state() == g_status::syscall) g->move_status(g_status::syscall, g_status::running);
@@ -45,6 +49,16 @@ bool take_any_p(M* m) noexcept {
   acquire_p(m, p);
   trace_back(m, m->curg);
   return true;
+}
+
+// Into a call that will last: we are the first to take our own P.
+void hand_on(M* m) noexcept {
+  m->gave_p = 0;
+  if (m->p->rq.empty() && !work_queued()) return;
+  if (P* p = take_from_syscall(m)) {
+    m->gave_p = nanotime();
+    hand_off(p);
+  }
 }
 
 void exit_slow(M* m, G* g) noexcept {
@@ -126,6 +140,7 @@ void enter_syscall() noexcept {
     trace_stop(m, m->curg, trace_state::syscall);
     // Release: whoever takes the P sees what we did with it.
     m->hold.store(hold_state::syscall, memory_order_release);
+    if (m->curg->slow_calls) hand_on(m);
   }
   leave_rt();
 }
@@ -135,7 +150,12 @@ void exit_syscall() {
   if (m == nullptr || m->curg == nullptr) return;
   enter_rt();
   // f may have used weft and be anywhere by now: then the mark is long gone.
-  if (hold_p(m) == nullptr) exit_slow(m, m->curg);
+  if (hold_p(m) != nullptr) {
+    m->curg->slow_calls = false;
+  } else {
+    m->curg->slow_calls = m->gave_p == 0 || nanotime() - m->gave_p >= long_call;
+    exit_slow(m, m->curg);
+  }
   leave_rt();
 }
 

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// blocking(): who hands the P on, and when.
+#include <atomic>
+#include <gtest/gtest.h>
+#include <thread>
+
+#include <weft/thread.hpp>
+
+#include "sched/sched.h"
+#include "unit/sched/support.h"
+
+namespace weft {
+namespace {
+
+using namespace sched_test;
+using namespace std::chrono_literals;
+
+class Syscall : public GoTest {};
+
+bool calls_last() { return rt::current_g()->slow_calls; }
+
+// f on a goroutine, at one P that main wants all the time.
+template <class F>
+void beside_one_who_waits(F f) {
+  run_on(1, [&f] {
+    std::atomic<bool> over{false};
+    auto t = weft::async([&] {
+      f();
+      over = true;
+    });
+    while (!over) weft::yield();
+    t.get();
+  });
+}
+
+TEST_F(Syscall, OneWhoseCallsLastHandsItsPOn) {
+  beside_one_who_waits([] {
+    EXPECT_TRUE(eventually([] {
+      weft::blocking([] { std::this_thread::sleep_for(1ms); });
+      return calls_last();
+    }));
+    rt::hold_state inside = rt::hold_state::owned;
+    weft::blocking([&inside] {
+      inside = rt::current_m()->hold.load(rt::memory_order_acquire);
+      std::this_thread::sleep_for(1ms);
+    });
+    EXPECT_EQ(inside, rt::hold_state::detached);
+    EXPECT_TRUE(calls_last());
+  });
+}
+
+TEST_F(Syscall, AShortCallMakesItForget) {
+  beside_one_who_waits([] {
+    EXPECT_TRUE(eventually([] {
+      weft::blocking([] { std::this_thread::sleep_for(1ms); });
+      return calls_last();
+    }));
+    EXPECT_TRUE(eventually([] {  // a loaded machine makes any call long
+      weft::blocking([] {});
+      return !calls_last();
+    }));
+  });
+}
+
+TEST_F(Syscall, NobodyWaitsAndThePStays) {
+  run_on(1, [] {
+    EXPECT_TRUE(eventually([] {  // on a loaded machine sysmon may think the call long
+      rt::current_g()->slow_calls = true;
+      rt::hold_state inside = rt::hold_state::owned;
+      weft::blocking([&inside] { inside = rt::current_m()->hold.load(rt::memory_order_acquire); });
+      return inside == rt::hold_state::syscall;
+    }));
+  });
+}
+
+}  // namespace
+}  // namespace weft
