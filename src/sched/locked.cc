@@ -44,11 +44,32 @@ void stop_if_left_behind() noexcept {
   if (left_behind(m) && t->in_rt.load(memory_order_relaxed) == 1) sleep_for_good();
 }
 
+// Who wakes an M from wait_locked takes it off the count, under the lock: it is woken once for each
+// wait, by the one who has its goroutine or by the end of the run. Who left that to the M itself
+// would find it waiting until it has been scheduled, and wake it again.
+void wake_locked(M* m, P* p) noexcept {
+  if (m->waits_locked) {  // else it is about to
+    m->waits_locked = false;
+    --sched.locked_asleep;
+  }
+  give_p(m, p);
+}
+
 bool wait_locked(M* m) noexcept {
   sched.lock.lock();
-  m->waits_locked = true;
-  ++sched.locked_asleep;
-  ++sched.rests;
+  if (m->locked_g->run_id != sched.run_id.load(memory_order_relaxed)) {
+    m->locked_g = nullptr;  // as in leave_threads, which has not met it here
+    m->nextp = nullptr;     // an orphan, if its goroutine has been faster
+    m->park.clear();
+    sched.lock.unlock();
+    if (m->p != nullptr) sleep_for_good();  // that P is nobody's (abandon, run.cc)
+    return false;
+  }
+  if (m->nextp == nullptr) {  // else its goroutine has been faster
+    m->waits_locked = true;
+    ++sched.locked_asleep;
+    ++sched.rests;
+  }
   sched.lock.unlock();
   if (m->p != nullptr) hand_off(release_p(m));
   check_dead();
@@ -58,11 +79,8 @@ bool wait_locked(M* m) noexcept {
   m->park.clear();
   P* p = m->nextp;
   m->nextp = nullptr;
-  sched.lock.lock();
-  m->waits_locked = false;
-  --sched.locked_asleep;
-  sched.lock.unlock();
   if (p == nullptr) return false;
+  if (p->orphan.load(memory_order_acquire)) sleep_for_good();  // with abandon
   acquire_p(m, p);
   return true;
 }

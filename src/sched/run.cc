@@ -135,7 +135,7 @@ void leave_threads() noexcept {
     if (!m->waits_locked) continue;
     m->locked_g = nullptr;
     m->dying = true;
-    give_p(m, nullptr);
+    wake_locked(m, nullptr);
   }
 }
 

@@ -199,7 +199,8 @@ struct stop_limit {
 bool wait_stopped(P* own, stop_limit limit = {}) noexcept;  // false: not within the limit
 
 // -- locked.cc
-bool wait_locked(M* m) noexcept;  // on g0: until m's locked goroutine may run; false: never
+bool wait_locked(M* m) noexcept;        // on g0: until m's locked goroutine may run; false: never
+void wake_locked(M* m, P* p) noexcept;  // under lock; null: the run is over
 // On the goroutine's own stack or the thread's signal stack, inside the runtime, without a P:
 // returns with one, on the same thread.
 bool wait_for_p(M* m, G* g) noexcept;  // false: never, the run is over

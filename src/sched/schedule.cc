@@ -130,6 +130,20 @@ G* take_local(M* m, P* p) noexcept {
   return unless_bound(m, g);
 }
 
+namespace {
+
+// Under the lock: if our run has ended meanwhile (abandon), g's thread may have ended too, and its
+// M may be another's by now.
+[[gnu::noinline]] void give_to_locked(M* m, G* g) noexcept {
+  sched.lock.lock();
+  const bool over = m->p->orphan.load(memory_order_relaxed);
+  if (!over) wake_locked(g->locked_m, release_p(m));
+  sched.lock.unlock();
+  if (over) sleep_for_good();
+}
+
+}  // namespace
+
 void worker_main(M* m) noexcept {
   for (;;) {
     enter_sched(m);
@@ -146,7 +160,7 @@ void worker_main(M* m) noexcept {
     G* g = m->handed != nullptr ? std::exchange(m->handed, nullptr) : find_work(m);
     if (g == nullptr) continue;
     if (g->bound) {
-      give_p(g->locked_m, release_p(m));
+      give_to_locked(m, g);
     } else {
       run_on(m, g);
     }

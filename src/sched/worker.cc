@@ -485,6 +485,10 @@ void hand_off(P* p) noexcept {
     return;
   }
   sched.lock.lock();
+  if (p->orphan.load(memory_order_relaxed)) {  // as in give_up: its run is over
+    sched.lock.unlock();
+    return;
+  }
   if (sched.stopping.load(memory_order_relaxed)) {
     p->status.store(p_status::stopped, memory_order_relaxed);
     if (--sched.stop_wait == 0) sched.stop_note.wake();

@@ -15,8 +15,10 @@
 
 #include "core/current.h"
 #include "sched/sched.h"
+#include "support/effort.h"
 #include "support/migrate.h"
 #include "unit/sched/support.h"
+#include "weft/thread.hpp"
 
 namespace weft {
 namespace {
@@ -388,6 +390,39 @@ TEST_F(Run, AWakersClaimOutlivesTheRun) {
     EXPECT_TRUE(eventually([&ran] { return ran == 10; }));
   });
   EXPECT_EQ(sched.idle.load().spinning, 0U);
+}
+
+// The threads of locked goroutines end with their run, each woken once for it: a wake-up too many
+// would wake whoever has the M next, while it stands on the idle list.
+TEST_F(Run, ThreadsOfLockedGoroutinesAreWokenOnce) {
+  using rt::sched;
+  constexpr std::uint32_t locked = 32;
+  const std::uint32_t before = sched.mcount.load();
+  for (std::uint64_t round = 0; round < test::by_effort(200, 50); ++round) {
+    run(with_procs(2), [] {
+      static event never;
+      for (std::uint32_t i = 0; i < locked; ++i) {
+        weft::go([] {
+          lock_os_thread();
+          never.wait();
+        });
+      }
+      EXPECT_TRUE(eventually([] {
+        sched.lock.lock();
+        const bool all = sched.locked_asleep >= locked;
+        sched.lock.unlock();
+        return all;
+      }));
+    });
+    // They are on their way out, and have to pass the scheduler lock.
+    for (int i = 0; i < 3; ++i) run(with_procs(2), [] {});
+  }
+  ASSERT_TRUE(eventually([before] { return sched.mcount.load() < before + locked; }));
+  for (const rt::M* m = sched.allm.load(); m != nullptr; m = m->all_next) {
+    if (m->tid.load() != 0) continue;
+    EXPECT_FALSE(m->park.is_set()) << "M" << m->id << " has ended, and was woken again";
+  }
+  run_on(2, [] {});
 }
 
 TEST_F(Run, TheFirstThreadRunsNobodyButMain) {
