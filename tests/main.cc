@@ -47,7 +47,7 @@ class leak_hunt {
 }  // namespace
 
 int main(int argc, char** argv) {
-  testing::InitGoogleTest(&argc, argv);
+  ::testing::InitGoogleTest(&argc, argv);
   const leak_hunt hunt;
   return RUN_ALL_TESTS();
 }

@@ -3,7 +3,7 @@
 """Holds the include order of the tree: a file may include its own group of layers and lower ones.
 
     base -> os, context, stack -> core, timer, poll, trace -> sched
-         -> chan, sync, time, net, context_tree, signal, file -> include/weft
+         -> chan, sync, time, net, context_tree, signal, file, testing -> include/weft
 
 debug may include everything, and nothing includes debug. include/weft includes nothing of src/.
 src/ may include public headers from sched upwards only.
@@ -20,7 +20,7 @@ GROUPS = [
     ["os", "context", "stack"],
     ["core", "timer", "poll", "trace"],
     ["sched"],
-    ["chan", "sync", "time", "net", "context_tree", "signal", "file"],
+    ["chan", "sync", "time", "net", "context_tree", "signal", "file", "testing"],
 ]
 RANK = {layer: rank for rank, group in enumerate(GROUPS) for layer in group}
 RANK["debug"] = len(GROUPS)

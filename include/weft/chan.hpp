@@ -331,6 +331,10 @@ class chan : public detail::chan_handle,
   // The nil channel: send and recv block for ever.
   template <std::same_as<std::nullptr_t> N>
   chan(N) noexcept {}  // NOLINT(google-explicit-constructor): c = nullptr
+
+ private:
+  friend struct detail::chan_access;
+  explicit chan(detail::chan_ref c) noexcept : chan_handle(std::move(c)) {}
 };
 
 // One end of a channel.

@@ -22,6 +22,7 @@
 #include <utility>
 
 #include <weft/context.hpp>
+#include <weft/detail/bubble.hpp>
 #include <weft/detail/wait_list.hpp>
 #include <weft/go.hpp>
 
@@ -246,6 +247,8 @@ class zero_gate {
   constexpr explicit zero_gate(std::int64_t n = 0) noexcept : word_(n * unit) {}
   // False, and nothing has changed, if it would become negative.
   WEFT_API bool add(std::int64_t n) noexcept;
+  // A wait_group that is not zero belongs to the bubble that it is counted in, or to none.
+  WEFT_API void tie() noexcept;
   bool is_zero() const noexcept {
     // Acquire: with the release of the add that brought it to zero.
     return word_.load(std::memory_order_acquire) < unit;
@@ -262,6 +265,9 @@ class zero_gate {
 
   mutable std::atomic<std::int64_t> word_;  // the counter, and whether somebody waits
   mutable wait_list queue_;
+  birthplace born_;
+  // Of a wait_group: in which bubble it was counted up from zero. Under the queue's lock.
+  std::uint32_t tied_ = 0;
 };
 
 }  // namespace detail
@@ -275,6 +281,8 @@ class wait_group {
 
   // Throws std::logic_error, and changes nothing, if the counter would become negative.
   void add(std::ptrdiff_t n) {
+    if (detail::any_bubble()) [[unlikely]]
+      gate_.tie();
     if (!gate_.add(n)) throw std::logic_error("sync: negative WaitGroup counter");
   }
   void done() { add(-1); }
@@ -500,6 +508,7 @@ class semaphore {
 
   std::atomic<std::int64_t> word_;  // permits, and whether somebody waits
   detail::wait_list queue_;
+  detail::birthplace born_;
 };
 
 // std::latch.
@@ -557,6 +566,7 @@ class barrier_base {
   std::ptrdiff_t expected_;
   std::ptrdiff_t pending_;
   mutable wait_list queue_;
+  birthplace born_;
 };
 
 struct no_completion {

@@ -40,11 +40,12 @@ WEFT_API recv_chan<clock::time_point> timer_channel(const chan_ref& c) noexcept;
 // Time points of any clock, as one of ours.
 template <class Clock, class Duration>
 std::int64_t to_deadline(std::chrono::time_point<Clock, Duration> tp) {
-  if constexpr (std::is_same_v<Clock, clock> || std::is_same_v<Clock, std::chrono::steady_clock>) {
-    if (tp == std::chrono::time_point<Clock, Duration>::max()) return INT64_MAX;
+  if (tp == std::chrono::time_point<Clock, Duration>::max()) return INT64_MAX;
+  if constexpr (std::is_same_v<Clock, clock>) {
     return to_ns(tp.time_since_epoch());
   } else {
-    if (tp == std::chrono::time_point<Clock, Duration>::max()) return INT64_MAX;
+    if (std::is_same_v<Clock, std::chrono::steady_clock> && bubble_here() == 0)
+      return to_ns(tp.time_since_epoch());
     return deadline_in(tp - Clock::now());
   }
 }
@@ -65,7 +66,8 @@ template <class Clock, class Duration>
 void sleep_until(std::chrono::time_point<Clock, Duration> tp) {
   do {
     detail::sleep_until_ns(detail::to_deadline(tp));
-  } while (Clock::now() < tp);  // a clock that was set meanwhile
+    // A clock that was set meanwhile. In a bubble another clock than ours stands nearly still.
+  } while (Clock::now() < tp && detail::bubble_here() == 0);
 }
 
 class timer {

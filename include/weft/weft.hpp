@@ -15,5 +15,6 @@
 #include <weft/select.hpp>
 #include <weft/signal.hpp>
 #include <weft/sync.hpp>
+#include <weft/testing.hpp>
 #include <weft/thread.hpp>
 #include <weft/time.hpp>

@@ -22,6 +22,7 @@ enum class lock_rank : std::uint8_t {
   free_list,   // free goroutines, global
   g_table,     // the table of all goroutines
   stack,       // stack pools and chunks
+  bubble,      // the order of a bubble's members
   leaf,        // takes nothing after it
 };
 

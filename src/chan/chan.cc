@@ -39,6 +39,12 @@ namespace weft::detail {
 using rt::wait_reason;
 using rt::waiter;
 
+namespace {
+constexpr const char* send_outside = "send on synctest channel from outside bubble";
+constexpr const char* receive_outside = "receive on synctest channel from outside bubble";
+constexpr const char* close_outside = "close of synctest channel from outside bubble";
+}  // namespace
+
 // -- the lock
 
 // unlock() reads the word and then stores 0. If it is interrupted in between and somebody marks the
@@ -64,8 +70,8 @@ void chan_core::unlock_slow(std::atomic<std::uint32_t>* word) noexcept { rt::fut
 
 // -- life
 
-chan_core* chan_core::make(std::size_t capacity, const elem_ops& ops, std::size_t extra,
-                           void (*last_rites)(chan_core*) noexcept) {
+chan_core* chan_core::make(std::size_t capacity, const elem_ops& ops, std::uint32_t bubble,
+                           std::size_t extra, void (*last_rites)(chan_core*) noexcept) {
   constexpr std::size_t line = 64, malloc_align = __STDCPP_DEFAULT_NEW_ALIGNMENT__;
   const std::size_t spare = ops.nothrow || capacity == 0 ? 0 : 1;
   const std::size_t align = ops.align > line ? ops.align : line;
@@ -77,7 +83,7 @@ chan_core* chan_core::make(std::size_t capacity, const elem_ops& ops, std::size_
   const std::size_t bytes = at + (capacity + spare) * ops.size + extra;
 #if !defined(WEFT_ASAN)  // which is to see when somebody uses a channel that is gone
   if (bytes <= sizeof(rt::chan_cell) && align == line) {
-    auto* c = ::new (rt::take_chan_cell()) chan_core(capacity, ops);
+    auto* c = ::new (rt::take_chan_cell()) chan_core(capacity, ops, bubble);
     c->cells_ = capacity + spare;
     c->buffer_at_ = at;
     c->last_rites_ = last_rites;
@@ -89,7 +95,7 @@ chan_core* chan_core::make(std::size_t capacity, const elem_ops& ops, std::size_
   void* base = ::operator new(bytes + align - malloc_align);
   const auto a = reinterpret_cast<std::uintptr_t>(base);
   const std::uintptr_t aligned = (a + align - 1) / align * align;
-  auto* c = ::new (reinterpret_cast<void*>(aligned)) chan_core(capacity, ops);
+  auto* c = ::new (reinterpret_cast<void*>(aligned)) chan_core(capacity, ops, bubble);
   c->cells_ = capacity + spare;
   c->buffer_at_ = at;
   c->last_rites_ = last_rites;
@@ -341,6 +347,7 @@ op_result chan_core::recv(sink to) {
 
 op_result chan_core::send_rest(void* value) {
   op o(this, already_locked{});
+  check_bubble(send_outside);
   const op_result r = send_now(value, &o.woken);
   if (r != op_result::would_block) return r;
   o.c = nullptr;  // send_wait unlocks
@@ -349,6 +356,7 @@ op_result chan_core::send_rest(void* value) {
 
 op_result chan_core::recv_rest(sink to) {
   op o(this, already_locked{});
+  check_bubble(receive_outside);
   const op_result r = recv_now(to, &o.woken);
   if (r != op_result::would_block) return r;
   o.c = nullptr;  // recv_wait unlocks
@@ -360,6 +368,8 @@ inline op_result chan_core::wait_in(wait_queue& q, chan_wait& me, wait_reason wh
   waiter w;
   me.w = &w;
   enqueue(q, &me);
+  if (bubble_ != 0) [[unlikely]]
+    rt::waits_in(w.g, bubble_);
   w.wait([](void*, void* c) { static_cast<chan_core*>(c)->unlock(); }, this, why);
   return me.success ? op_result::ok : op_result::closed;
 }
@@ -377,11 +387,13 @@ op_result chan_core::recv_wait(sink to) {
 }
 
 op_result chan_core::try_send_slow(void* value) {
+  check_bubble(send_outside);
   op o(this);
   return send_now(value, &o.woken);
 }
 
 op_result chan_core::try_recv_slow(sink to) {
+  check_bubble(receive_outside);
   op o(this);
   return recv_now(to, &o.woken);
 }
@@ -427,6 +439,7 @@ bool chan_core::close_now() noexcept {
   constexpr std::uint32_t batch = 64;
   chan_wait* list[batch];
   rt::G* gs[batch];
+  check_bubble(close_outside);
   lock();
   if (closed_.load(std::memory_order_relaxed)) {
     unlock();

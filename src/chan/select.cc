@@ -24,7 +24,6 @@
 
 #include "base/random.h"
 #include "chan/wait.h"
-#include "os/clock.h"
 #include "weft/detail/chan_core.hpp"
 
 namespace weft::detail {
@@ -35,10 +34,12 @@ namespace {
 
 constexpr std::size_t inline_cases = 8;
 
-// From the M's own generator; plain threads share one.
+// From the bubble's generator, or the M's own; plain threads share one.
 std::uint64_t random_seed() noexcept {
   static constinit rt::atomic<std::uint64_t> shared{1};
-  if (rt::M* m = rt::current_m()) return m->rng.next();
+  if (rt::M* m = rt::current_m()) {
+    return (m->drives != nullptr ? m->drives->rng : m->rng).next();
+  }
   return rt::random(shared.fetch_add(1, rt::memory_order_relaxed)).next();
 }
 
@@ -97,6 +98,7 @@ struct selection {
 
   void sort() noexcept {
     const auto before = [this](std::uint16_t a, std::uint16_t b) {
+      if (cases[a].c == cases[b].c) return a < b;
       return std::less<>()(cases[a].c, cases[b].c);
     };
     if (n > inline_cases) {
@@ -123,11 +125,15 @@ struct selection {
     }
   }
   // Those on one channel are served in the order in which they queue: that has to be random too.
+  // From one number for all, and by the case and not by the address: in a bubble the same seed
+  // gives the same order on every machine.
   void shuffle_equals() noexcept {
+    std::uint64_t seed = 0;
     for (std::size_t i = 0, end = 0; i < n; i = end) {
       for (end = i + 1; end < n && channel(end) == channel(i);) ++end;
       if (end == i + 1) continue;
-      rt::random rng(random_seed());
+      if (seed == 0) seed = random_seed();
+      rt::random rng(seed + order[i]);
       for (std::size_t k = i; k + 1 < end; ++k)
         std::swap(order[k], order[k + rng.below(static_cast<std::uint32_t>(end - k))]);
     }
@@ -136,6 +142,13 @@ struct selection {
     for (std::size_t i = 0; i < n; ++i) {
       if (i == 0 || channel(i) != channel(i - 1)) ++channel(i)->pins_;
     }
+  }
+  // Only its bubble can wake one that waits on that one's channels and no other.
+  bool is_durable() const noexcept {
+    for (std::size_t i = 0; i < n; ++i) {
+      if (channel(i)->bubble_ != w.g->its_bubble()->id) return false;
+    }
+    return true;
   }
   static select_result try_one(const select_case* cases, std::size_t n);
   select_result try_all();
@@ -147,7 +160,9 @@ struct selection {
 select_result selection::try_one(const select_case* cases, std::size_t n) {
   lottery ready;
   for (std::size_t i = 0; i < n; ++i) {
-    if (cases[i].c != nullptr && looks_ready(cases[i])) ready.offer(i);
+    if (cases[i].c == nullptr) continue;
+    cases[i].c->check_bubble("select on synctest channel from outside bubble");
+    if (looks_ready(cases[i])) ready.offer(i);
   }
   if (ready.empty()) return {-1, op_result::would_block};
   const select_case& k = cases[ready.winner()];
@@ -199,6 +214,8 @@ select_result selection::wait() {
     timer.shared = &shared;
     timer.w = &w;
     timer.fire = &alarm::ring;
+    if (w.g->bubbled()) [[unlikely]]
+      w.g->durable = is_durable();
     rt::park(
         [](void*, void* arg) {
           auto* self = static_cast<selection*>(arg);
@@ -283,7 +300,7 @@ select_result select_cases(const select_case* cases, std::size_t n, std::int64_t
   s.lock_all();
   const select_result r = s.try_all();
   if (r.index >= 0) return r;
-  if (!may_block || (deadline != chan_core::forever && deadline <= rt::nanotime())) {
+  if (!may_block || (deadline != chan_core::forever && deadline <= rt::clock_now())) {
     s.unlock_all();
     return {-1, may_block ? op_result::timeout : op_result::would_block};
   }

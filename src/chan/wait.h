@@ -6,6 +6,8 @@
 #include <cstdint>
 
 #include "base/atomic.h"
+#include "base/fatal.h"
+#include "sched/bubble.h"
 #include "sched/timers.h"
 #include "sched/waiter.h"
 #include "weft/detail/chan_core.hpp"
@@ -28,6 +30,11 @@ inline void chan_core::unlock() noexcept {
   if (was == contended) [[unlikely]]
     unlock_slow(&lock_);
   rt::leave_rt();
+}
+
+inline void chan_core::check_bubble(const char* what) const noexcept {
+  if (bubble_ != 0 && bubble_ != rt::current_bubble()) [[unlikely]]
+    rt::fatal(what);
 }
 
 // Several may want to wake one who stands in several queues, or has a deadline. Whoever takes the

@@ -12,7 +12,7 @@
 // cancellation there, so that waiters wake at once, and leaves the rest to a goroutine. On the
 // service thread it does all itself.
 #include "context_tree/cancel.h"
-#include "os/clock.h"
+#include "sched/bubble.h"
 #include "sched/timers.h"
 
 namespace weft::detail {
@@ -21,15 +21,16 @@ namespace {
 class deadline_node final : public cancel_node, public rt::durable_timer {
  public:
   deadline_node(context_node* parent, std::int64_t at, std::exception_ptr why) noexcept
-      : cancel_node(kind, parent, at), cause_(std::move(why)) {
+      : cancel_node(kind, parent, at), durable_timer(rt::current_bubble()), cause_(std::move(why)) {
     timed = true;
     durable_timer::keep = [](durable_timer* t) noexcept {
       return static_cast<deadline_node*>(t)->try_retain();
     };
     durable_timer::fired = &expired;
+    durable_timer::dropped = &never_comes;
   }
   void start() noexcept {
-    if (deadline <= rt::nanotime()) {
+    if (deadline <= rt::clock_now()) {
       cancel(this, errc::deadline_exceeded, cause_);
       return;
     }
@@ -49,6 +50,15 @@ class deadline_node final : public cancel_node, public rt::durable_timer {
     } else {
       spawn<closure<rest>>(std::move(r));
     }
+  }
+  static void never_comes(durable_timer* t) noexcept {
+    auto* self = static_cast<deadline_node*>(t);
+    self->lock.lock();
+    self->armed = false;
+    const bool held = self->reason == 0 && std::exchange(self->held, false);
+    self->lock.unlock();
+    if (held) self->release();
+    self->release();  // keep's
   }
   struct rest {
     deadline_node* n;

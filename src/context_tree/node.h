@@ -10,6 +10,7 @@
 
 #include "os/mutex.h"
 #include "weft/context.hpp"
+#include "weft/detail/bubble.hpp"
 
 namespace weft::detail {
 
@@ -63,6 +64,7 @@ class cancel_node : public context_node, public tree_link {
   std::atomic<chan_core*> done{nullptr};    // set once, under the lock; ours
   std::stop_source stop{std::nostopstate};  // set once, under the lock
   const std::int64_t deadline;              // the nearest, ours or from above
+  const birthplace born;                    // its channel belongs there, whoever asks for it first
   cancel_node* claimed_next = nullptr;      // the canceller's
 
  protected:

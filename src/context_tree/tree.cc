@@ -189,7 +189,7 @@ chan_ref context_done(const context_node* node) {
   // Acquire: with the store below.
   chan_core* c = n->done.load(std::memory_order_acquire);
   if (c == nullptr) {
-    chan_ref fresh(chan_core::make(0, ops_of<nothing>));
+    chan_ref fresh(chan_core::make(0, ops_of<nothing>, n->born.bubble()));
     n->lock.lock();
     c = n->done.load(std::memory_order_relaxed);
     if (c == nullptr) {

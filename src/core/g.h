@@ -25,6 +25,7 @@
 namespace weft::rt {
 
 struct M;
+struct bubble;
 struct local_node;
 
 // goexit's progress.
@@ -34,14 +35,46 @@ enum class exit_state : std::uint8_t {
   put_off,  // a handler was left by throwing something else: goes on when that is caught
 };
 
+// A run that never is: whose members a bubble has left behind (G::run_id).
+inline constexpr std::uint32_t abandoned_run = UINT32_MAX;
+
+// What a bound goroutine is tied to: the M that it is locked to (M6), or its bubble, by which it
+// has an M (B1). One word, because G is full; atomic, because at its end a bubble looks at
+// everybody's.
+class tie {
+ public:
+  M* locked_m() const noexcept {
+    const std::uintptr_t w = word_.load(memory_order_relaxed);
+    return (w & to_bubble) == 0 ? reinterpret_cast<M*>(w) : nullptr;
+  }
+  bubble* its_bubble() const noexcept {
+    const std::uintptr_t w = word_.load(memory_order_relaxed);
+    return (w & to_bubble) != 0 ? reinterpret_cast<bubble*>(w - to_bubble) : nullptr;
+  }
+  void set(M* m) noexcept {
+    word_.store(reinterpret_cast<std::uintptr_t>(m), memory_order_relaxed);
+  }
+  void set(bubble* b) noexcept {
+    word_.store(reinterpret_cast<std::uintptr_t>(b) + to_bubble, memory_order_relaxed);
+  }
+  void clear() noexcept { word_.store(0, memory_order_relaxed); }
+
+ private:
+  static constexpr std::uintptr_t to_bubble = 1;
+  atomic<std::uintptr_t> word_{0};
+};
+
 struct alignas(64) G {
+  static constexpr unsigned bubbled_bit = 4;  // of attention, over an exit_state
+
   // -- the switch: one cache line. Owned by the M that runs it; while it does not run, by whoever
   // took it off its queue.
   void* sp = nullptr;  // saved stack pointer; null: not begun yet. Prefetches read it racily,
                        // through atomic_ref
   atomic<std::uint16_t> status{static_cast<std::uint16_t>(g_status::idle)};
   wait_reason reason = wait_reason::none;
-  exit_state exiting : 4 = exit_state::none;
+  std::uint8_t attention : 3 = 0;  // goexit's progress, and whether it is a member of a bubble
+  bool durable : 1 = false;        // of one: only its bubble can wake it
   bool kept : 1 = false;     // waits for a P in place, on the thread that it runs on (sched.kept)
   bool bound : 1 = false;    // only one M may run it: it is locked to that thread (M6)
   bool sampled : 1 = false;  // `traced` says when it became runnable (sched/latency.h)
@@ -63,7 +96,7 @@ struct alignas(64) G {
   // -- its own.
   stack stk;  // from its first switch to its end
   local_node* locals = nullptr;
-  M* locked_m = nullptr;    // M6: the only M that may run it
+  tie tied;                 // whose it is, if it is bound
   std::uint32_t locks = 0;  // calls of lock_os_thread that are not undone
   bool named = false;
   bool is_main = false;
@@ -80,6 +113,20 @@ struct alignas(64) G {
   g_status state() const noexcept {
     return static_cast<g_status>(status.load(memory_order_acquire) &
                                  static_cast<std::uint16_t>(~scan_bit));  // with move/cas below
+  }
+
+  M* locked_m() const noexcept { return tied.locked_m(); }  // M6: the only M that may run it
+  bubble* its_bubble() const noexcept { return tied.its_bubble(); }
+  // At a call that may park there is more to do than to look at the P.
+  bool wants_attention() const noexcept { return attention != 0; }
+  exit_state exiting() const noexcept { return static_cast<exit_state>(attention & ~bubbled_bit); }
+  void set_exiting(exit_state s) noexcept {
+    attention =
+        static_cast<std::uint8_t>((attention & bubbled_bit) | static_cast<unsigned>(s)) & 7U;
+  }
+  bool bubbled() const noexcept { return (attention & bubbled_bit) != 0; }  // and so bound too
+  void set_bubbled(bool b) noexcept {
+    attention = static_cast<std::uint8_t>((attention & ~bubbled_bit) | (b ? bubbled_bit : 0U)) & 7U;
   }
 
   // A change by the only one who may leave `from` (see status.h). Release: whoever next takes this

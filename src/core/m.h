@@ -33,8 +33,9 @@ enum class hold_state : std::uint32_t { owned, syscall, detaching, taking, detac
 
 struct alignas(64) M {
   // -- its own thread only (others read under the stopped world).
-  P* p = nullptr;     // G2, P1; good while hold is owned; read by others in `taking`
-  G* curg = nullptr;  // the goroutine it runs; null while it schedules
+  P* p = nullptr;            // G2, P1; good while hold is owned; read by others in `taking`
+  G* curg = nullptr;         // the goroutine it runs; null while it schedules
+  bubble* drives = nullptr;  // it runs the members of this bubble and nobody else
   atomic<hold_state> hold{hold_state::owned};
   atomic<bool> strays{false};         // runs without a P that it has lost, until it gets one
   atomic<std::uint32_t> syscalls{0};  // announced ones; sysmon sees whether it is still the same

@@ -125,6 +125,8 @@ enum class wait_reason : std::uint8_t {
   sync_wait_group_wait,
   semacquire,
   io_wait,
+  synctest_run,
+  synctest_wait,
 };
 
 constexpr std::string_view to_string(wait_reason r) noexcept {
@@ -168,6 +170,10 @@ constexpr std::string_view to_string(wait_reason r) noexcept {
       return "semacquire";
     case io_wait:
       return "IO wait";
+    case synctest_run:
+      return "synctest.Run";
+    case synctest_wait:
+      return "synctest.Wait";
   }
   return "???";
 }

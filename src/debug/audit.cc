@@ -15,6 +15,7 @@
 #include "debug/audit.h"
 
 #include "base/print.h"
+#include "sched/bubble.h"
 #include "sched/procs.h"
 #include "sched/sched.h"
 #include "weft/debug.hpp"
@@ -58,7 +59,9 @@ bool valid(std::uint32_t raw) noexcept {
   return to_string(static_cast<g_status>(raw & ~std::uint32_t{scan_bit})) != "???";
 }
 
-bool forgotten(const G& g) noexcept { return g.run_id < sched.run_id.load(memory_order_relaxed); }
+bool forgotten(const G& g) noexcept {
+  return g.run_id < sched.run_id.load(memory_order_relaxed) || g.run_id == abandoned_run;
+}
 
 // It has lost its P, or runs without one: it is in user code or in a system call, and queues for a
 // P when it comes in.
@@ -125,6 +128,12 @@ void auditor::mark_queues() noexcept {
     check(m->curg != nullptr && m->p == nullptr, "M1", "M", m->id,
           " waits in place with a P, or without a goroutine");
     if (m->curg != nullptr) ++m->curg->audit_mark;
+  });
+  for_each_bubble([&](const bubble& b) {
+    b.order.for_each([](G* g) { ++g->audit_mark; });
+    if (b.resume != nullptr) ++b.resume->audit_mark;
+    check(b.active <= b.members, "B2", "bubble ", b.id, " has ", b.members, " members, ", b.active,
+          " of them active");
   });
   check(kept == sched.kept.size(), "G3", "Ms that wait in place: counted ", sched.kept.size(),
         ", there are ", kept);
@@ -212,7 +221,7 @@ void auditor::one_g(G& g) noexcept {
   const bool waits = s == g_status::waiting || s == g_status::leaked;
   check(waits == (g.waiting_on != nullptr), "G4", "goroutine ", g.goid, " is ", to_string(s),
         waits ? " but waits for nothing" : " but on a wait list");
-  check(g.locked_m == nullptr || g.locked_m->locked_g == &g, "M6", "goroutine ", g.goid,
+  check(g.locked_m() == nullptr || g.locked_m()->locked_g == &g, "M6", "goroutine ", g.goid,
         " is locked to an M that is not locked to it");
 }
 
@@ -228,7 +237,7 @@ void auditor::one_m(M* m) noexcept {
         " spins with work in its ring");
   check(m->curg == nullptr || m->kept || m->curg->m.load(memory_order_relaxed) == m, "G2", "M",
         m->id, " runs a goroutine of another M");
-  check(m->locked_g == nullptr || m->locked_g->locked_m == m, "M6", "M", m->id,
+  check(m->locked_g == nullptr || m->locked_g->locked_m() == m, "M6", "M", m->id,
         " is locked to a goroutine that is not locked to it");
   check(m->p == nullptr || m->p->m.load(memory_order_relaxed) == m, "P1", "M", m->id,
         " has a P that belongs to another M");

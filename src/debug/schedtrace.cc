@@ -62,7 +62,7 @@ WEFT_READS_STACKS void print_g(printer& out, const G& g) noexcept {
       << (s == g_status::waiting ? to_string(g.reason) : "") << ") m=";
   id_or(out, g.m.load(memory_order_relaxed), "nil", id_of_m);
   out << " lockedm=";
-  id_or(out, g.locked_m, "nil", id_of_m);
+  id_or(out, g.locked_m(), "nil", id_of_m);
   out << "\n";
 }
 

@@ -38,7 +38,8 @@ stats runtime_stats() {
   const std::uint32_t run = sched.run_id.load(memory_order_relaxed);
   sched.gs.for_each([&](const G& g) {
     const g_status st = g.state();
-    if (st != g_status::dead && g.run_id < run) return;  // left behind
+    if (st != g_status::dead && (g.run_id < run || g.run_id == abandoned_run))
+      return;  // left behind
     switch (st) {
       case g_status::runnable:
         ++s.runnable;

@@ -7,6 +7,7 @@
 // left.
 #include "debug/traces.h"
 
+#include "sched/bubble.h"
 #include "sched/sched.h"
 
 namespace weft::rt {
@@ -80,7 +81,8 @@ WEFT_READS_STACKS g_record trace_collector::record(const G& g, const registers* 
   r.parent = g.parent;
   r.created_at = g.created_at;
   r.status = here != nullptr ? g_status::running : g.state();
-  r.locked = g.locked_m != nullptr;
+  r.locked = g.locks != 0;
+  if (const bubble* b = g.its_bubble()) r.bubble = b->id;
   if (g.named) r.name = memory_.copy(g.name);
   if (here != nullptr) {
     r.stack = walk(*here, here->sp(), g.stk.hi, exact);
@@ -88,6 +90,7 @@ WEFT_READS_STACKS g_record trace_collector::record(const G& g, const registers* 
   }
   if (r.status == g_status::waiting || r.status == g_status::leaked) {
     r.reason = g.reason;
+    r.durable = g.durable;
     if (now_s_ > g.eh.since) r.minutes = (now_s_ - g.eh.since) / 60;
   } else if (r.status != g_status::runnable || g.kept) {
     // In a system call, or computing on without a P: the thread goes its own way.
@@ -166,8 +169,10 @@ void write(const text_sink& out, const g_record& g, symbols& names) {
   const std::string_view why = waits ? to_string(g.reason) : std::string_view();
   out << " [" << (why.empty() ? to_string(g.status) : why);
   if (g.status == g_status::leaked) out << " (leaked)";
+  if (g.durable) out << " (durable)";
   if (g.minutes != 0) out << ", " << std::uint64_t{g.minutes} << " minutes";
   if (g.locked) out << ", locked to thread";
+  if (g.bubble != 0) out << ", synctest bubble " << std::uint64_t{g.bubble};
   out << "]:\n";
   if (g.elsewhere) {
     out << "\tgoroutine running on other thread; stack unavailable\n";

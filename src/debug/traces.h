@@ -30,6 +30,8 @@ struct g_record {
   g_status status = g_status::idle;
   wait_reason reason = wait_reason::none;
   bool locked = false;
+  bool durable = false;  // blocked, and only its bubble can wake it
+  std::uint32_t bubble = 0;
   bool elsewhere = false;  // running on another thread: its stack cannot be read
   std::uint32_t minutes = 0;
   const char* name = nullptr;  // null: it has none

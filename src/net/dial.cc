@@ -15,6 +15,7 @@
 
 #include "context_tree/watch.h"
 #include "net/socket.h"
+#include "sched/bubble.h"
 #include "weft/chan.hpp"
 #include "weft/go.hpp"
 #include "weft/select.hpp"
@@ -126,7 +127,7 @@ attempt connect_in_order(const network_kind& k, std::span<const net::address> li
   for (std::size_t i = 0; i < list.size(); ++i) {
     std::int64_t until = deadline_of(ctx);
     if (until != rt::never) {
-      const std::int64_t left = until - rt::nanotime();
+      const std::int64_t left = until - rt::clock_now();
       const auto share = left / static_cast<std::int64_t>(list.size() - i);
       until -= left - std::min(left, std::max(share, least_share));
     }

@@ -13,6 +13,7 @@
 
 #include "net/socket.h"
 #include "os/clock.h"
+#include "sched/bubble.h"
 
 namespace weft {
 namespace {
@@ -73,7 +74,7 @@ std::error_code wait_fd(int fd, short events, clock::time_point deadline) {
     if (r > 0) return {};
   }
   if (rt::current_g() == nullptr) return wait_as_thread(fd, events, until);
-  if (until <= rt::nanotime()) return errc::deadline_exceeded;
+  if (until <= rt::clock_now()) return errc::deadline_exceeded;
   // A hang-up or an error is reported to both directions.
   const bool reads = (events & (POLLIN | POLLPRI | POLLRDHUP)) != 0;
   const bool writes = (events & POLLOUT) != 0;

@@ -50,7 +50,8 @@ namespace detail {
 
 int unwind_depth() noexcept {
   const rt::G* g = rt::current_g();
-  return std::uncaught_exceptions() + (g != nullptr && g->exiting == rt::exit_state::begun ? 1 : 0);
+  return std::uncaught_exceptions() +
+         (g != nullptr && g->exiting() == rt::exit_state::begun ? 1 : 0);
 }
 
 WEFT_CATCHES_FORCED_UNWIND void run_catching(std::exception_ptr& error, void (*f)(void*),

@@ -144,10 +144,10 @@ using namespace rt;
 void lock_os_thread() {
   M* m = current_m();
   G* g = m != nullptr ? m->curg : nullptr;
-  if (g == nullptr) return;  // a plain thread is its own
-  if (g->locks++ != 0) return;
+  if (g == nullptr) return;                     // a plain thread is its own
+  if (g->locks++ != 0 || g->bubbled()) return;  // a bubble has one thread anyway
   const in_runtime in;
-  g->locked_m = m;
+  g->tied.set(m);
   m->locked_g = g;
   g->bound = true;
 }
@@ -155,11 +155,11 @@ void lock_os_thread() {
 void unlock_os_thread() {
   M* m = current_m();
   G* g = m != nullptr ? m->curg : nullptr;
-  if (g == nullptr || g->locks == 0 || --g->locks != 0) return;
+  if (g == nullptr || g->locks == 0 || --g->locks != 0 || g->bubbled()) return;
   const in_runtime in;
   g->bound = false;
   m->locked_g = nullptr;
-  g->locked_m = nullptr;
+  g->tied.clear();
 }
 
 }  // namespace weft

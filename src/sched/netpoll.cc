@@ -15,6 +15,7 @@
 
 #include "base/slab.h"
 #include "poll/epoll.h"
+#include "sched/bubble.h"
 #include "sched/park.h"
 #include "sched/tracing.h"
 
@@ -134,6 +135,7 @@ void poll_close(fd_desc* d) noexcept {
 
 bool poll_set_deadline(fd_desc* d, unsigned modes, std::int64_t when) noexcept {
   wake_queue q;
+  when = real_deadline(when);
   d->lock.lock();
   const bool open = (d->info.load(memory_order_relaxed) & fd_desc::closing) == 0;
   const bool past = open && when != never && when <= nanotime();

@@ -10,6 +10,7 @@
 // and ours take turns in the cache.
 #include "sched/park.h"
 
+#include "sched/bubble.h"
 #include "sched/latency.h"
 #include "sched/next.h"
 #include "sched/switch.h"
@@ -59,6 +60,7 @@ void enter(M* m, G* to) noexcept {
 
 [[gnu::noinline]] void go_on_rare(M* m, G* g, weft_commit commit, void* a, void* b) noexcept {
   P* p = hold_p(m);
+  if (g->bubbled()) park_in_bubble(g);
   // A locked goroutine's thread runs nobody else.
   if (G* next = p != nullptr && !g->bound ? pick_next(m, p) : nullptr) {
     go_to(m, g, next, commit, a, b);
@@ -143,8 +145,9 @@ void refuse(void* gp) noexcept { ready(static_cast<G*>(gp)); }
 namespace {
 
 // A goroutine that waits is taken off its list by one waker, so nobody else leaves this state
-// (status.h); a second waker is a bug, and the look finds it out.
-[[gnu::always_inline]] inline bool make_runnable(G* g) noexcept {
+// (status.h); a second waker is a bug, and the look finds it out. True: g is to be queued, which is
+// another one if it was the first of a bubble that slept.
+[[gnu::always_inline]] inline bool make_runnable(G*& g) noexcept {
   if (g->run_id != sched.run_id.load(memory_order_relaxed)) [[unlikely]]
     return false;  // left behind by a run that is over; the id changes under the lock, or in a
                    // stopped world
@@ -153,6 +156,10 @@ namespace {
   if (s != g_status::waiting && s != g_status::leaked) [[unlikely]]
     g->bad_status(g_status::waiting, g_status::runnable);
   WEFT_DEBUG_ASSERT(s != g_status::leaked);  // else the leak finder has raised a false alarm
+  if (g->bubbled()) [[unlikely]] {
+    g = ready_in_bubble(g);
+    return g != nullptr;
+  }
   g->move_status(s, g_status::runnable);
   trace_ready(g);
   return true;
@@ -191,7 +198,7 @@ void ready(G* g) noexcept {
   M* m = current_m();
   P* p = p_at_hand(m);
   if (p == nullptr || p->until_sample == 1 || tracing() || g->state() != g_status::waiting ||
-      g->run_id != sched.run_id.load(memory_order_relaxed)) [[unlikely]] {
+      g->bubbled() || g->run_id != sched.run_id.load(memory_order_relaxed)) [[unlikely]] {
     ready_rare(g);
     return;
   }
@@ -256,9 +263,13 @@ void preempt_slow() {
   const bool over = m->p->preempt.load(memory_order_relaxed) != 0 && !m->on_system_stack;
   if (over) bump(m->p->count.preemptions);
   leave_rt();
-  if (g->exiting != exit_state::none) [[unlikely]]
+  if (g->exiting() != exit_state::none) [[unlikely]]
     resume_goexit(g);
-  if (over) yield_g();
+  if (g->bubbled()) [[unlikely]] {
+    pass_in_bubble(over);
+  } else if (over) {
+    yield_g();
+  }
 }
 
 }  // namespace weft::rt

@@ -39,8 +39,7 @@ inline void maybe_preempt() {
   // Outside the runtime: the P may be on its way to another (Ms and Ps are type-stable); if it is
   // gone, that is found out here or by park.
   if (m->hold.load(memory_order_relaxed) != hold_state::owned || m->p == nullptr ||
-      m->p->preempt.load(memory_order_relaxed) != 0 || m->curg->exiting != exit_state::none)
-      [[unlikely]]
+      m->p->preempt.load(memory_order_relaxed) != 0 || m->curg->wants_attention()) [[unlikely]]
     preempt_slow();
 }
 

@@ -29,6 +29,7 @@
 
 #include "os/cpu.h"
 #include "os/thread.h"
+#include "sched/bubble.h"
 #include "sched/exit_hooks.h"
 #include "sched/netpoll.h"
 #include "sched/procs.h"
@@ -166,6 +167,7 @@ void clear_world() noexcept {
   while (sched.runq.pop(gs, runq::capacity) != 0) {
   }
   leave_threads();
+  end_bubbles();
   trace_run_end();
   sched.left_behind.fetch_add(goroutine_count(), memory_order_relaxed);
   poll_end_run();

@@ -18,6 +18,7 @@
 //   report.cc     uncaught exceptions
 //   deadlock.cc   nobody can ever run again
 //   tracing.cc    what the trace hears of all this
+//   bubble.cc     one thread, an order by a seed, virtual time
 #pragma once
 
 #include <csignal>

@@ -13,6 +13,7 @@
 // yield therefore costs 1/128 of a lock and not one lock (Go puts every yield there).
 #include <utility>
 
+#include "sched/bubble.h"
 #include "sched/next.h"
 #include "sched/park.h"
 #include "sched/switch.h"
@@ -137,7 +138,7 @@ namespace {
 [[gnu::noinline]] void give_to_locked(M* m, G* g) noexcept {
   sched.lock.lock();
   const bool over = m->p->orphan.load(memory_order_relaxed);
-  if (!over) wake_locked(g->locked_m, release_p(m));
+  if (!over) wake_locked(g->locked_m(), release_p(m));
   sched.lock.unlock();
   if (over) sleep_for_good();
 }
@@ -148,8 +149,9 @@ void worker_main(M* m) noexcept {
   for (;;) {
     enter_sched(m);
     if (m->locked_g != nullptr) {
-      if (!wait_locked(m)) break;
-      run_on(m, m->locked_g);
+      G* g = m->drives != nullptr ? next_in_bubble(m) : wait_locked(m) ? m->locked_g : nullptr;
+      if (g == nullptr) break;
+      run_on(m, g);
       continue;
     }
     if (m->dying) break;
@@ -208,7 +210,7 @@ static void give_way(M* m, G* g, P* p) noexcept {
 void yield_g() {
   {
     G* g = current_g();
-    if (g->exiting != exit_state::none) [[unlikely]]
+    if (g->exiting() != exit_state::none) [[unlikely]]
       resume_goexit(g);
   }
   enter_rt();
@@ -216,13 +218,21 @@ void yield_g() {
   G* g = m->curg;
   P* p = hold_p(m);
   if (p == nullptr) [[unlikely]] {
-    if (!wait_for_p(m, g)) sleep_for_good();  // others have had their turns meanwhile
+    if (g->bubbled()) {
+      yield_in_bubble(m, g);
+    } else if (!wait_for_p(m, g)) {  // others have had their turns meanwhile
+      sleep_for_good();
+    }
   } else if (m->on_system_stack) [[unlikely]] {
     // Nobody else may use this stack.
   } else if (p->preempt.load(memory_order_relaxed) != 0 || g->bound) [[unlikely]] {
-    // The slice is over for runnext too; it must stand before us in the ring.
-    if (G* next = p->owner().take_next()) put_local(p, next);
-    leave(m, g, yield_commit, g, nullptr);  // pick_next declines: by way of g0
+    if (g->bubbled()) {
+      yield_in_bubble(m, g);
+    } else {
+      // The slice is over for runnext too; it must stand before us in the ring.
+      if (G* next = p->owner().take_next()) put_local(p, next);
+      leave(m, g, yield_commit, g, nullptr);  // pick_next declines: by way of g0
+    }
   } else {
     give_way(m, g, p);
   }

@@ -28,6 +28,7 @@
 #include <cxxabi.h>
 
 #include "base/print.h"
+#include "sched/bubble.h"
 #include "sched/locals.h"
 #include "sched/next.h"
 #include "sched/park.h"
@@ -165,7 +166,7 @@ _Unwind_Reason_Code unwind_stop(int, _Unwind_Action, _Unwind_Exception_Class, _U
 void unwind_swallowed(_Unwind_Reason_Code, _Unwind_Exception*) {
   G* g = current_g();
   if (std::uncaught_exceptions() == 0) start_goexit(g);
-  g->exiting = exit_state::put_off;
+  g->set_exiting(exit_state::put_off);
 }
 
 // Inside a handler that has caught our forced unwind: the top of the caught exceptions is its
@@ -176,19 +177,26 @@ bool in_its_handler(G* g) noexcept {
   return current_m()->ts.eh->caught == reinterpret_cast<char*>(&g->unwind) - before;
 }
 
+void end_of_bound(G* g) noexcept {
+  if (g->bubbled()) {
+    leave_bubble(g);
+  } else {
+    // Its thread ends with it: nobody knows what the goroutine has done to it.
+    M* m = g->locked_m();
+    m->dying = true;
+    m->locked_g = nullptr;
+    g->tied.clear();
+    g->locks = 0;
+  }
+}
+
 // What is left of g when its closure has returned, on its own stack. From here on we are inside the
 // runtime.
 [[gnu::always_inline]] inline void end_of_life(G* g) noexcept {
   if (g->locals != nullptr) destroy_locals(g);
   enter_rt();
-  if (g->bound) [[unlikely]] {
-    // Its thread ends with it: nobody knows what the goroutine has done to it.
-    M* m = g->locked_m;
-    m->dying = true;
-    m->locked_g = nullptr;
-    g->locked_m = nullptr;
-    g->locks = 0;
-  }
+  if (g->bound) [[unlikely]]
+    end_of_bound(g);
   g->named = false;
   g->generation.store(g->generation.load(memory_order_relaxed) + 1,
                       memory_order_release);  // with late wakers
@@ -201,7 +209,11 @@ bool in_its_handler(G* g) noexcept {
 
 void exit_commit(void* gp, void*) noexcept {
   G* g = static_cast<G*>(gp);
-  g->bound = false;
+  if (g->bound) [[unlikely]] {
+    g->bound = false;
+    g->set_bubbled(false);
+    g->tied.clear();
+  }
   put_back(current_m()->p, g);
 }
 
@@ -280,7 +292,7 @@ void goroutine_main(void* gp, void*, void*) {
   g->goid = new_goid(p);
   g->eh = eh_state{};
   g->saved_errno = 0;
-  g->exiting = exit_state::none;
+  g->set_exiting(exit_state::none);
   g->run_id = sched.run_id.load(memory_order_relaxed);
   g->run = run;
   g->sp = nullptr;
@@ -368,8 +380,8 @@ void start_goexit(G* g) {
   // ours too.
   if (std::uncaught_exceptions() != 0)
     fatal("goexit called in a destructor while an exception unwinds");
-  if (g->exiting != exit_state::none && in_its_handler(g)) throw;  // catch (...) { goexit(); }
-  g->exiting = exit_state::begun;
+  if (g->exiting() != exit_state::none && in_its_handler(g)) throw;  // catch (...) { goexit(); }
+  g->set_exiting(exit_state::begun);
   g->unwind = _Unwind_Exception{};
   g->unwind.exception_class = 0x5745465445584954;  // "WEFTEXIT"
   g->unwind.exception_cleanup = unwind_swallowed;
@@ -379,11 +391,11 @@ void start_goexit(G* g) {
 }
 
 void resume_goexit(G* g) {
-  if (g->exiting == exit_state::put_off && std::uncaught_exceptions() == 0) start_goexit(g);
+  if (g->exiting() == exit_state::put_off && std::uncaught_exceptions() == 0) start_goexit(g);
 }
 
 void call_goexit(G* g) {
-  if (g->exiting == exit_state::begun && std::uncaught_exceptions() == 0 && !in_its_handler(g)) {
+  if (g->exiting() == exit_state::begun && std::uncaught_exceptions() == 0 && !in_its_handler(g)) {
     fatal("goexit called in a destructor while goexit unwinds");
   }
   start_goexit(g);
@@ -468,10 +480,18 @@ spawn_ticket spawn_begin(std::size_t size, std::size_t align, std::size_t stack_
 
 [[gnu::noinline]] static void spawn_commit_rare(spawn_ticket t, void (*run)(void*)) noexcept {
   G* g = static_cast<G*>(t.goroutine);
-  P* p = own_p();
+  M* m = current_m();
+  P* p = m != nullptr ? hold_p(m) : nullptr;
   prepare(g, p, run, t.storage);
-  if (p == nullptr) {  // as in ready_foreign
+  if (p == nullptr) {
     stop_if_left_behind();
+  } else {
+    bump(p->count.created);
+  }
+  if (bubble* b = bubble_of(m)) {
+    if (p == nullptr) sched.foreign_created.fetch_add(1, memory_order_relaxed);
+    join_bubble(b, g);
+  } else if (p == nullptr) {  // as in ready_foreign
     sched.lock.lock();
     g->run_id = sched.run_id.load(memory_order_relaxed);  // this run, or the next (clear_world)
     sched.foreign_created.fetch_add(1, memory_order_relaxed);
@@ -483,7 +503,6 @@ spawn_ticket spawn_begin(std::size_t size, std::size_t align, std::size_t stack_
   } else {
     g->move_status(g_status::dead, g_status::runnable);
     trace_spawn(g);
-    bump(p->count.created);
     put_next(p, g);
   }
   leave_rt();
@@ -492,9 +511,10 @@ spawn_ticket spawn_begin(std::size_t size, std::size_t align, std::size_t stack_
 void spawn_commit(spawn_ticket t, void (*run)(void*)) noexcept {
   enter_rt();
   G* g = static_cast<G*>(t.goroutine);
-  P* p = p_at_hand(current_m());
-  if (p == nullptr || p->goid_next == p->goid_end || t.storage != g->closure || g->stk || tracing())
-      [[unlikely]] {
+  M* m = current_m();
+  P* p = p_at_hand(m);
+  if (p == nullptr || m->drives != nullptr || p->goid_next == p->goid_end ||
+      t.storage != g->closure || g->stk || tracing()) [[unlikely]] {
     spawn_commit_rare(t, run);
     return;
   }

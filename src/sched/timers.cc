@@ -15,6 +15,7 @@
 #include "sched/timers.h"
 
 #include "os/thread.h"
+#include "sched/bubble.h"
 #include "sched/netpoll.h"
 #include "sched/tracing.h"
 #include "sched/waiter.h"
@@ -41,11 +42,27 @@ void tell_poller(std::int64_t when) noexcept {
 
 }  // namespace
 
+namespace {
+
+// On the bubble's own thread; nobody need be told.
+void arm_in(bubble* b, timer* t) noexcept {
+  b->timers.lock.lock();
+  push(b->timers, t);
+  b->timers.lock.unlock();
+}
+
+}  // namespace
+
 void arm(timer* t, std::int64_t when) noexcept {
   const in_runtime in;
-  P* p = own_p();
-  timer_home& h = (p != nullptr ? p : p_at(0))->timers;
+  M* m = current_m();
+  P* p = m != nullptr ? hold_p(m) : nullptr;
   t->when = when;
+  if (bubble* b = bubble_of(m)) [[unlikely]] {
+    arm_in(b, t);
+    return;
+  }
+  timer_home& h = (p != nullptr ? p : p_at(0))->timers;
   h.lock.lock();
   push(h, t);
   h.lock.unlock();
@@ -207,6 +224,12 @@ void to_service(timer_home& from) noexcept {
 
 void arm(durable_timer* t, std::int64_t when, std::uint64_t seq) noexcept {
   const in_runtime in;
+  if (t->bubble != 0) [[unlikely]] {
+    t->when = when;
+    t->seq = seq;
+    arm_in(current_m()->drives, t);
+    return;
+  }
   P* p = own_p();
   const bool own = p != nullptr;
   timer_home& h = own ? p->timers : service;

@@ -24,9 +24,16 @@ struct durable_timer : timer {
   // destroyed, leave it.
   bool (*keep)(durable_timer*) noexcept = nullptr;
   void (*fired)(durable_timer*, std::uint64_t seq, std::int64_t now) noexcept = nullptr;
+  // Instead, if its bubble is over: gives up what keep() has counted. On a goroutine's stack,
+  // without a lock.
+  void (*dropped)(durable_timer*) noexcept = nullptr;
   std::uint64_t seq = 0;  // of the arming; under the heap's lock
+  // Made in this bubble: counts virtual time, and is armed and disarmed there only. 0: in none.
+  const std::uint32_t bubble;
 
-  durable_timer() noexcept { durable = true; }
+  explicit durable_timer(std::uint32_t of_bubble = 0) noexcept : bubble(of_bubble) {
+    durable = true;
+  }
 };
 // From anywhere; it must not be armed.
 void arm(durable_timer* t, std::int64_t when, std::uint64_t seq) noexcept;

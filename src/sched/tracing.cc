@@ -20,6 +20,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "sched/bubble.h"
+
 namespace weft::rt {
 namespace {
 
@@ -32,6 +34,17 @@ constexpr std::uint64_t traced_as(std::uint64_t stamp, trace_state s) noexcept {
 }
 constexpr std::uint64_t head(std::uint64_t stamp, trace_kind k) noexcept {
   return stamp << 8 | static_cast<std::uint64_t>(k);
+}
+
+// Goroutines of a bubble count from 1 of their own: in a trace its number comes before theirs.
+constexpr std::uint64_t ids_of_a_bubble = 100'000'000;
+std::uint64_t id_of(const G* g, std::uint64_t goid) noexcept {
+  const bubble* b = g->its_bubble();
+  return b == nullptr ? goid : b->id * ids_of_a_bubble + goid;
+}
+std::uint64_t id_of(const G* g) noexcept { return id_of(g, g->goid); }
+std::uint64_t id_of_parent(const G* g) noexcept {  // f's is outside; nobody's: a timer's
+  return g->parent != 0 && g->goid != 1 ? id_of(g, g->parent) : g->parent;
 }
 
 bool is_current(const G* g) noexcept {
@@ -120,7 +133,7 @@ unsigned with_name(const G* g, std::uint64_t* w) noexcept {
 void put_run(ring_access& r, const M* m, G* g, trace_state from) noexcept {
   std::uint64_t w[1 + name_words];
   const auto to = trace_state::running;
-  w[0] = g_word::make(g->goid, p_id(m), 0, to, g->named && from == trace_state::runnable);
+  w[0] = g_word::make(id_of(g), p_id(m), 0, to, g->named && from == trace_state::runnable);
   const bool back = from == trace_state::syscall;
   const unsigned n = back ? 1 : 1 + with_name(g, w + 1);
   const std::uint64_t t =
@@ -132,7 +145,7 @@ void put_run(ring_access& r, const M* m, G* g, trace_state from) noexcept {
 void put_stop(ring_access& r, const M* m, G* g, trace_state to) noexcept {
   const bool had_p = m->p != nullptr;
   const std::uint64_t w = g_word::make(
-      g->goid, p_id(m), to == trace_state::waiting ? static_cast<unsigned>(g->reason) : 0, to);
+      id_of(g), p_id(m), to == trace_state::waiting ? static_cast<unsigned>(g->reason) : 0, to);
   const std::uint64_t t = r.put(had_p ? trace_kind::g_stop : trace_kind::g_back,
                                 stamp_of(g->traced), &w, 1, to == trace_state::syscall ? 2 : 1);
   g->traced = traced_as(t, to);
@@ -156,9 +169,9 @@ void g_switch(M* m, G* g, G* next) noexcept {
   const std::uint64_t after =
       stamp_of(g->traced) > stamp_of(next->traced) ? stamp_of(g->traced) : stamp_of(next->traced);
   const std::uint64_t w[] = {
-      g_word::make(g->goid, m->p->id,
+      g_word::make(id_of(g), m->p->id,
                    to == trace_state::waiting ? static_cast<unsigned>(g->reason) : 0, to),
-      g_word::make(next->goid, m->p->id, 0, trace_state::running)};
+      g_word::make(id_of(next), m->p->id, 0, trace_state::running)};
   const std::uint64_t t = r.put(trace_kind::g_switch, after, w, 2, 2);
   g->traced = traced_as(t, to);
   next->traced = traced_as(t, trace_state::running);
@@ -199,7 +212,7 @@ void g_ready(G* g) noexcept {
   ring_access r(m);
   if (is_known(r, g, trace_state::runnable)) return;
   const std::uint64_t w =
-      g_word::make(g->goid, m != nullptr ? p_id(m) : 0, 0, trace_state::runnable);
+      g_word::make(id_of(g), m != nullptr ? p_id(m) : 0, 0, trace_state::runnable);
   const std::uint64_t t = r.put(trace_kind::g_ready, stamp_of(g->traced), &w, 1);
   g->traced = traced_as(t, trace_state::runnable);
   r.put_stack();
@@ -210,7 +223,8 @@ void g_spawn(G* g) noexcept {
   ring_access r(m);
   if (is_known(r, g, trace_state::runnable)) return;
   const std::uint64_t w[] = {
-      g_word::make(g->goid, m != nullptr ? p_id(m) : 0, 0, trace_state::runnable), g->parent};
+      g_word::make(id_of(g), m != nullptr ? p_id(m) : 0, 0, trace_state::runnable),
+      id_of_parent(g)};
   const std::uint64_t t = r.put(trace_kind::g_spawn, stamp_of(g->traced), w, 2);
   g->traced = traced_as(t, trace_state::runnable);
   r.put_stack();
@@ -238,7 +252,7 @@ void p_taken(P* p, M* m) noexcept {
   const bool runs = g != nullptr && is_current(g) && state_of(g->traced) == trace_state::running;
   std::uint64_t after = p->traced > m->trace.last ? p->traced : m->trace.last;
   if (g != nullptr && stamp_of(g->traced) > after) after = stamp_of(g->traced);
-  const std::uint64_t w[] = {p->id, runs ? g->goid : 0, m->id};
+  const std::uint64_t w[] = {p->id, runs ? id_of(g) : 0, m->id};
   const std::uint64_t t = r.put(trace_kind::p_taken, after, w, 3, 3);
   p->traced = t;
   m->trace.last = t;
@@ -288,7 +302,7 @@ bool trace_text(trace_kind k, std::string_view text) noexcept {
   ring_access r(m);
   if (r.off()) return false;
   std::uint64_t w[2 + max_text / 8] = {};
-  w[0] = g != nullptr ? g->goid : 0;
+  w[0] = g != nullptr ? id_of(g) : 0;
   if (k == trace_kind::end_region) {
     r.put(k, g != nullptr ? stamp_of(g->traced) : 0, w, 1);
     return true;
@@ -361,7 +375,7 @@ std::uint64_t picture() noexcept {
     const M* m = g.m.load(memory_order_relaxed);
     std::uint64_t w[2 + name_words];
     const bool waits = s == trace_state::waiting;
-    w[0] = g_word::make(g.goid, self != nullptr ? p_id(self) : 0,
+    w[0] = g_word::make(id_of(&g), self != nullptr ? p_id(self) : 0,
                         waits ? static_cast<unsigned>(g.reason) : 0, s, g.named);
     w[1] = m != nullptr ? m->id + 1 : 0;
     g.traced = traced_as(put(trace_kind::g_status, w, 2 + with_name(&g, w + 2)), s);

@@ -16,7 +16,8 @@ class signal_channel final : public signal_subscriber {
  public:
   static constexpr int room = 64;
   signal_channel() : signal_subscriber(&deliver) {}
-  chan<int> to{room};
+  // In no bubble: a thread of the runtime's sends.
+  chan<int> to = chan_access::adopt<chan<int>>(chan_ref(chan_core::make(room, ops_of<int>, 0)));
 
  private:
   static void deliver(signal_subscriber* s, int sig, std::uint32_t n) noexcept {

@@ -44,6 +44,7 @@ void barrier_base::wait_slow(std::uint64_t phase) const {
     return;
   }
   queue_.push_back(&me);
+  rt::waits_in(me.w.g, born_.bubble());
   me.block(rt::wait_reason::semacquire);
 }
 

@@ -38,7 +38,7 @@ bool condition_variable::wait_until_deadline(mutex& m, std::int64_t deadline, co
     if (cancel.came()) return false;
     alarm clock(me, deadline);
     clock.set();
-    const bool late = deadline != no_deadline && rt::nanotime() >= deadline;
+    const bool late = deadline != no_deadline && rt::clock_now() >= deadline;
     me.mu.lock();
     const bool waits = !late && !me.expired;
     if (waits) {

@@ -3,6 +3,7 @@
 // arriving stack.
 #include "weft/detail/event.hpp"
 
+#include "sched/bubble.h"
 #include "sched/timers.h"
 #include "sched/waiter.h"
 #include "weft/detail/chan_core.hpp"
@@ -30,8 +31,6 @@ struct event::waiting {
 struct event::timed : waiting, rt::timer {
   static rt::G* time_is_up(rt::timer* t) noexcept;
 };
-
-std::int64_t now_ns() noexcept { return rt::nanotime(); }
 
 bool event::lock() const noexcept {
   rt::enter_rt();
@@ -93,6 +92,7 @@ void event::wait_slow() const {
   rt::maybe_preempt();
   waiting me;
   me.e = this;
+  rt::waits_in(me.w.g, born_.bubble());
   me.w.wait(publish, &me, rt::wait_reason::task_wait);
 }
 
@@ -116,6 +116,7 @@ bool event::wait_slow(std::int64_t deadline) const {
   }
   me.fire = &timed::time_is_up;
   rt::arm(&me, deadline);
+  rt::waits_in(me.w.g, born_.bubble());
   me.w.wait(publish, static_cast<waiting*>(&me), rt::wait_reason::task_wait);
   rt::disarm(&me);  // and waits for a time_is_up under way: `me` must outlive it
   return is_set();
@@ -132,7 +133,7 @@ void event::waiting::happened() noexcept {
 }
 
 chan_core* event::channel() const {
-  chan_core* c = chan_core::make(0, ops_of<nothing>);
+  chan_core* c = chan_core::make(0, ops_of<nothing>, born_.bubble());
   if (is_set()) {
     c->close_now();
     return c;
@@ -183,6 +184,7 @@ void countdown::wait_slow() {
   waiter w;
   waiter_ = &w;
   snapshot_ = added_.load(std::memory_order_relaxed);
+  rt::waits_in(w.g, born_.bubble());
   w.wait(
       [](void*, void* arg) {
         auto* self = static_cast<countdown*>(arg);
@@ -225,6 +227,7 @@ void gate::enter() {
        ? first_
        : static_cast<void*&>(reinterpret_cast<void*&>(static_cast<waiter*>(last_)->next))) = &w;
   last_ = &w;
+  rt::waits_in(w.g, born_.bubble());
   w.wait(&gate::unlock, this, rt::wait_reason::scope_wait);
 }
 

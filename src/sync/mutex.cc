@@ -77,7 +77,8 @@ bool mutex::lock_slow(std::int64_t deadline) {
       continue;
     }
     if (!waited) {
-      me.since = slept_at = rt::nanotime();
+      slept_at = rt::nanotime();
+      me.since = rt::clock_at(slept_at);
       clock.set();
     }
     me.mu.lock();
@@ -116,7 +117,7 @@ bool mutex::lock_slow(std::int64_t deadline) {
     if (me.granted) return true;
     if (me.thrown_out) return false;
     claimed = waited = true;
-    starves = starves || now - me.since > impl::starves_after;
+    starves = starves || rt::clock_at(now) - me.since > impl::starves_after;
     spin.reset();
     w = word_.load(std::memory_order_relaxed);
   }
@@ -144,7 +145,7 @@ void mutex::unlock_slow(std::uint32_t w) noexcept {
     }
     const std::uint32_t emptied = first->next == first ? waiters : 0;
     if ((w & starving) != 0) {
-      const bool over = emptied != 0 || rt::nanotime() - first->since < impl::starves_after;
+      const bool over = emptied != 0 || rt::clock_now() - first->since < impl::starves_after;
       queue_.remove(first);
       first->granted = true;
       // The mutex stays locked and is first's from here on; its wake-up orders what we did.

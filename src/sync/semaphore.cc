@@ -45,7 +45,7 @@ bool semaphore::acquire_slow(std::ptrdiff_t n, std::int64_t deadline, const cont
   if (cancel.came()) return false;
   alarm clock(me, deadline);
   clock.set();
-  const bool late = deadline != no_deadline && rt::nanotime() >= deadline;
+  const bool late = deadline != no_deadline && rt::clock_now() >= deadline;
   me.mu.lock();
   std::int64_t w = word_.load(std::memory_order_relaxed);
   for (;;) {
@@ -63,6 +63,7 @@ bool semaphore::acquire_slow(std::ptrdiff_t n, std::int64_t deadline, const cont
     return true;
   }
   queue_.push_back(&me);
+  rt::waits_in(me.w.g, born_.bubble());
   me.block(rt::wait_reason::semacquire, deadline);
   return !me.thrown_out;  // else it was given what it wants
 }

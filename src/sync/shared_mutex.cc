@@ -68,7 +68,7 @@ struct shared_mutex::impl {
     waiter me(m);
     alarm clock(me, deadline);
     clock.set();
-    const bool late = deadline != no_deadline && rt::nanotime() >= deadline;
+    const bool late = deadline != no_deadline && rt::clock_now() >= deadline;
     me.mu.lock();
     std::uint64_t w = m.word_.load(std::memory_order_relaxed);
     for (;;) {

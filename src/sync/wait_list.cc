@@ -133,6 +133,7 @@ bool spinner::can() const noexcept {
   if (rounds_ >= max_rounds || rt::sched.ncpu.load(rt::memory_order_relaxed) < 2) return false;
   rt::M* m = rt::current_m();
   if (m == nullptr || m->curg == nullptr) return true;  // a plain thread
+  if (m->drives != nullptr) return false;               // who has it cannot run meanwhile
   const rt::idle_counts idle = rt::sched.idle.peek();
   if (rt::nprocs() <= idle.idle_ps + idle.spinning + 1) return false;
   const rt::P* p = m->p;  // a hint: Ps are type-stable

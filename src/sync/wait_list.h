@@ -21,6 +21,8 @@
 // expire() on g0 when a timer fires.
 #pragma once
 
+#include "base/fatal.h"
+#include "sched/bubble.h"
 #include "sched/timers.h"
 #include "sched/waiter.h"
 #include "weft/detail/wait_list.hpp"

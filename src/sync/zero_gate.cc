@@ -45,6 +45,20 @@ bool zero_gate::add(std::int64_t n) noexcept {
   }
 }
 
+void zero_gate::tie() noexcept {
+  const std::uint32_t here = rt::current_bubble();
+  rt::mutex& mu = lock_of(this);
+  mu.lock();
+  const bool free = word_.load(std::memory_order_relaxed) < unit;
+  if (free) tied_ = here;
+  const std::uint32_t tied = tied_;
+  mu.unlock();
+  if (tied == here) return;
+  rt::fatal(tied == 0 || here == 0
+                ? "sync: WaitGroup.Add called from inside and outside synctest bubble"
+                : "sync: WaitGroup.Add called from multiple synctest bubbles");
+}
+
 void zero_gate::wait_slow(as who) const {
   waiting me(this);
   me.mu.lock();
@@ -57,6 +71,7 @@ void zero_gate::wait_slow(as who) const {
     }
   } while (!word_.compare_exchange_weak(w, w | waiters, std::memory_order_relaxed));
   queue_.push_back(&me);
+  rt::waits_in(me.w.g, who == as::wait_group ? tied_ : born_.bubble());
   me.block(who == as::wait_group ? rt::wait_reason::sync_wait_group_wait
                                  : rt::wait_reason::semacquire);
 }

@@ -18,7 +18,7 @@
 #include <stdexcept>
 
 #include "chan/wait.h"
-#include "os/clock.h"
+#include "sched/bubble.h"
 #include "sched/park.h"
 #include "sched/timers.h"
 #include "weft/detail/chan_core.hpp"
@@ -29,6 +29,7 @@ namespace weft::detail {
 
 // Friend of chan_core.
 struct timer_core : rt::durable_timer {
+  timer_core() noexcept : durable_timer(rt::current_bubble()) {}
   chan_core* c = nullptr;
   // -- under the channel's lock.
   std::uint64_t number = 0;  // of the arming
@@ -44,11 +45,13 @@ struct timer_core : rt::durable_timer {
   }
 
   static chan_ref make(bool channel) {
-    chan_ref r(chan_core::make(1, ops_of<clock::time_point>, sizeof(timer_core), last_rites));
+    chan_ref r(chan_core::make(1, ops_of<clock::time_point>, rt::current_bubble(),
+                               sizeof(timer_core), last_rites));
     auto* t = ::new (r->extra()) timer_core;
     t->c = r.get();
     t->keep = channel ? keep_channel : keep_function;
     t->fired = on_fire;
+    t->dropped = [](rt::durable_timer* d) noexcept { static_cast<timer_core*>(d)->c->release(); };
     return r;
   }
   struct func_call {
@@ -94,7 +97,17 @@ struct timer_core : rt::durable_timer {
     return was;
   }
 
+  // Its bubble's only; in a bubble, one from outside still counts the real time.
+  std::int64_t reset_deadline(std::int64_t deadline) const noexcept {
+    const std::uint32_t here = rt::current_bubble();
+    if (bubble == here) return deadline;
+    if (bubble != 0) rt::fatal("reset of synctest timer from outside bubble");
+    return rt::real_deadline(deadline);
+  }
+
   static bool stop(chan_core* core) noexcept {
+    if (const std::uint32_t b = of(core)->bubble; b != 0 && b != rt::current_bubble())
+      rt::fatal("stop of synctest timer from outside bubble");
     bool releases = false;
     core->lock();
     const bool was = of(core)->halt(&releases);
@@ -104,11 +117,13 @@ struct timer_core : rt::durable_timer {
   }
   static bool reset(chan_core* core, std::int64_t deadline, std::int64_t every) noexcept {
     bool releases = false;
+    deadline = of(core)->reset_deadline(deadline);
     core->lock();
     const bool was = of(core)->halt(&releases);
     of(core)->start(deadline, every);
     core->unlock();
     if (releases) core->release();
+    of(core)->if_due();
     return was;
   }
 
@@ -120,6 +135,11 @@ struct timer_core : rt::durable_timer {
     } else {
       let_go(c);
     }
+  }
+
+  // In a bubble time stands still, so what is due is so at once.
+  void if_due() const noexcept {
+    if (bubble != 0) rt::fire_due_here();
   }
 
  private:
@@ -170,6 +190,7 @@ struct timer_core : rt::durable_timer {
 chan_ref make_timer(std::int64_t deadline, std::int64_t period) {
   chan_ref r = timer_core::make(true);
   timer_core::of(r.get())->start(deadline, period);  // nobody else has it yet
+  timer_core::of(r.get())->if_due();
   return r;
 }
 
@@ -181,6 +202,7 @@ chan_ref make_func_timer(std::int64_t deadline, void (*run)(void*), void* arg,
   t->arg = arg;
   t->drop = drop;
   t->start(deadline, 0);
+  t->if_due();
   return r;
 }
 
@@ -198,7 +220,7 @@ void throw_timer_misuse(const char* what) { throw std::logic_error(what); }
 
 void sleep_until_ns(std::int64_t deadline) {
   rt::maybe_preempt();
-  if (deadline > rt::nanotime()) rt::sleep_until(deadline, rt::wait_reason::sleep);
+  if (deadline > rt::clock_now()) rt::sleep_until(deadline, rt::wait_reason::sleep);
 }
 
 }  // namespace weft::detail

@@ -381,7 +381,7 @@ TEST(Conformance, LEK_06_leaks_stay_reported) {
     wait_group both;
     for (int i = 0; i < 2; ++i) {
       both.go([&] {
-        while (steady::now() < until && !testing::Test::HasFailure()) check();
+        while (steady::now() < until && !::testing::Test::HasFailure()) check();
       });
     }
     both.wait();

@@ -60,7 +60,7 @@ void others_run_on(int n = 100) {
 TEST(Conformance, SYS_02_goroutines_in_raw_reads_leave_every_p_usable) {
   for (bool announced : {true, false}) {
     for (int procs : {1, 2, 4}) {
-      SCOPED_TRACE(testing::Message() << "procs " << procs << (announced ? ", announced" : ""));
+      SCOPED_TRACE(::testing::Message() << "procs " << procs << (announced ? ", announced" : ""));
       run_clean(with_procs(procs), [&] {
         silent_pipe p;
         std::atomic<int> in{0}, out{0};

@@ -213,6 +213,49 @@ TEST(Conformance, TRC_02_a_mix_of_everything_is_valid) {
   }
 }
 
+// Members wait, are woken from outside, lose their P in calls and by the end of the slice.
+TEST(Conformance, TRC_02_bubbles_are_valid) {
+  for (const int procs : {1, 3}) {
+    trace_file f;
+    config c = with_procs(procs);
+    c.quantum = 1ms;
+    run_clean(c, [&] {
+      trace::start(f.path());
+      const chan<int> outside;
+      wait_group feeders;
+      for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+        feeders.go([&] {
+          for (int i = 0; i < 4; ++i) outside.send(i);
+        });
+        testing::bubble(seed, [&] {
+          mutex m;
+          wait_group wg;
+          for (int i = 0; i < 4; ++i) {
+            wg.go([&, i] {
+              outside.recv();
+              sleep_for(1s);
+              yield();
+              const std::lock_guard hold(m);
+              if (i == 0) blocking([] { std::this_thread::sleep_for(2ms); });
+              if (i == 1) compute(3ms);
+              if (i == 2) go([] { sleep_for(1h); });
+              yield();
+            });
+          }
+          testing::wait();
+          wg.wait();
+          after_func(1s, [] { trace::log("late"); });
+          sleep_for(2h);
+        });
+      }
+      feeders.wait();
+      trace::stop();
+    });
+    const std::string said = f.events();
+    EXPECT_TRUE(has_line(said, {"00000001"})) << said;  // f, under its bubble's number
+  }
+}
+
 TEST(Conformance, TRC_02_a_trace_outlives_its_run) {
   trace_file f;
   trace::start(f.path());

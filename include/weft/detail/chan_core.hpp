@@ -13,6 +13,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/detail/bubble.hpp>
 #include <weft/detail/spawn.hpp>
 
 namespace weft::rt {
@@ -76,7 +77,11 @@ class chan_core {
  public:
   // Throws std::length_error "makechan: size out of range", std::bad_alloc.
   static chan_core* make(std::size_t capacity, const elem_ops& ops) {
-    return make(capacity, ops, 0, nullptr);
+    return make(capacity, ops, bubble_here());
+  }
+  // In a bubble that the caller need not be in.
+  static chan_core* make(std::size_t capacity, const elem_ops& ops, std::uint32_t bubble) {
+    return make(capacity, ops, bubble, 0, nullptr);
   }
   void retain() noexcept { refs_.fetch_add(1, std::memory_order_relaxed); }
   void release() noexcept {
@@ -91,11 +96,13 @@ class chan_core {
   WEFT_API op_result send(void* value);
   WEFT_API op_result send_until(void* value, std::int64_t deadline);
   op_result try_send(void* value) {
-    return looks_full() ? op_result::would_block : try_send_slow(value);
+    return looks_full() && bubble_ == 0 ? op_result::would_block : try_send_slow(value);
   }
   WEFT_API op_result recv(sink to);
   WEFT_API op_result recv_until(sink to, std::int64_t deadline);
-  op_result try_recv(sink to) { return looks_empty() ? op_result::would_block : try_recv_slow(to); }
+  op_result try_recv(sink to) {
+    return looks_empty() && bubble_ == 0 ? op_result::would_block : try_recv_slow(to);
+  }
   WEFT_API bool close();               // false: it was closed already
   WEFT_API bool close_now() noexcept;  // the same, and no place to give way
 
@@ -129,16 +136,17 @@ class chan_core {
   struct op;
   // With `extra` bytes behind the buffer and a function to be called before the end: the channel of
   // a timer, which looks unbuffered (src/time).
-  WEFT_API static chan_core* make(std::size_t capacity, const elem_ops& ops, std::size_t extra,
-                                  void (*last_rites)(chan_core*) noexcept);
+  WEFT_API static chan_core* make(std::size_t capacity, const elem_ops& ops, std::uint32_t bubble,
+                                  std::size_t extra, void (*last_rites)(chan_core*) noexcept);
   void* extra() noexcept {
     constexpr std::size_t a = alignof(std::max_align_t);
     return reinterpret_cast<std::byte*>(this) + (buffer_at_ + cells_ * size_ + a - 1) / a * a;
   }
-  chan_core(std::size_t capacity, const elem_ops& ops) noexcept
+  chan_core(std::size_t capacity, const elem_ops& ops, std::uint32_t bubble) noexcept
       : capacity_(capacity),
         size_(ops.size),
-        plain_(ops.move == nullptr && ops.destroy == nullptr && ops.nothrow),
+        plain_(bubble == 0 && ops.move == nullptr && ops.destroy == nullptr && ops.nothrow),
+        bubble_(bubble),
         ops_(&ops) {}
   WEFT_API void last_handle_gone() noexcept;
   void destroy() noexcept;
@@ -149,6 +157,8 @@ class chan_core {
   void unlock() noexcept;
   void lock_slow() noexcept;
   static void unlock_slow(std::atomic<std::uint32_t>* word) noexcept;
+  void check_bubble(
+      const char* what) const noexcept;  // fatal if the caller is not in the channel's
 
   void* cell(std::size_t i) noexcept {
     return reinterpret_cast<std::byte*>(this) + buffer_at_ + (i < cells_ ? i : i - cells_) * size_;
@@ -196,7 +206,8 @@ class chan_core {
   std::size_t cells_ = 0;      // one more than the capacity if a move may throw
   std::size_t buffer_at_ = 0;  // from `this`
   bool in_cell_ = false;       // not malloc's memory (core/g_pool.h)
-  bool plain_;                 // to move an element is to copy its bytes
+  bool plain_;                 // to move an element is to copy its bytes; and in no bubble
+  std::uint32_t bubble_;       // where it was made, and may be used; 0: in none, everywhere
   const elem_ops* ops_;
   void (*last_rites_)(chan_core*) noexcept = nullptr;
   std::size_t from_base_ = 0;  // `this` from where its memory begins

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The clock of timers, deadlines and sleeps: that of std::chrono::steady_clock, under a type of its
-// own.
+// own; virtual inside testing::bubble.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+
+#include <weft/detail/bubble.hpp>
 
 namespace weft {
 
@@ -15,6 +17,8 @@ struct clock {
   using time_point = std::chrono::time_point<clock>;
   static constexpr bool is_steady = true;
   static time_point now() noexcept {
+    if (detail::any_bubble()) [[unlikely]]
+      return time_point(duration(detail::now_ns()));
     return time_point(
         std::chrono::duration_cast<duration>(std::chrono::steady_clock::now().time_since_epoch()));
   }

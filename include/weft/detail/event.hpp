@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <weft/detail/bubble.hpp>
 #include <weft/detail/spawn.hpp>
 
 namespace weft::detail {
@@ -49,11 +50,10 @@ class event {
   static constexpr std::uint32_t set_mark = 1, lock_mark = 2;
   mutable std::atomic<std::uint32_t> word_{
       0};  // 0, set_mark, or lock_mark while the list is in use
+  birthplace born_;
   mutable waiting* first_ = nullptr;
   mutable waiting* last_ = nullptr;
 };
-
-WEFT_API std::int64_t now_ns() noexcept;  // of weft::clock
 
 // Nanoseconds, rounded up, saturating; 0 for what is not positive.
 template <class Rep, class Period>
@@ -100,6 +100,7 @@ class countdown {
   WEFT_API void wake() noexcept;
   static constexpr std::uint64_t waits = 1ULL << 63;
   alignas(64) std::atomic<std::uint64_t> added_{0};
+  birthplace born_;
   void* waiter_ = nullptr;
   std::uint64_t snapshot_ = 0;  // added_ when the waiter came
   alignas(64) std::atomic<std::uint64_t> done_{0};
@@ -116,6 +117,7 @@ class gate {
 
  private:
   std::atomic<std::uint32_t> lock_{0};
+  birthplace born_;
   std::size_t free_;
   void* first_ = nullptr;
   void* last_ = nullptr;

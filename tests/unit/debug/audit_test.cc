@@ -20,10 +20,10 @@ struct deed {
 };
 
 std::string audit_says(audit_phase when, deed d, int* broken) {
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   *broken = run_audit({when, [](void* p) { static_cast<deed*>(p)->break_it(); },
                        [](void* p) { static_cast<deed*>(p)->mend_it(); }, &d});
-  return testing::internal::GetCapturedStderr();
+  return ::testing::internal::GetCapturedStderr();
 }
 
 // A world at one P with main running, one goroutine parked, three runnable (runnext and two in the
@@ -105,7 +105,7 @@ TEST(Audit, NamesBrokenThreadRules) {
     expect_named("M4", {[g] { g->status.store(static_cast<std::uint16_t>(g_status::syscall)); },
                         [g] { g->status.store(static_cast<std::uint16_t>(g_status::waiting)); }});
     expect_named("M5", change(m->hold, hold_state::detached));
-    expect_named("M6", change(g->locked_m, m));
+    expect_named("M6", {[g, m] { g->tied.set(m); }, [g] { g->tied.clear(); }});
     expect_named("M6", change(m->locked_g, g));
     expect_named("M7", {[] {
                           for (int i = 0; i < 3; ++i) sched.idle.try_start_spinning(100);

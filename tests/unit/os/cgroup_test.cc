@@ -460,7 +460,7 @@ TEST(CgroupParse, PiecesGiveTheSame) {
 
 // Broken text must give an error or an answer, never more; and the same one however it is cut up.
 TEST(CgroupParse, RandomDamage) {
-  std::mt19937 random(static_cast<unsigned>(testing::UnitTest::GetInstance()->random_seed()) + 1);
+  std::mt19937 random(static_cast<unsigned>(::testing::UnitTest::GetInstance()->random_seed()) + 1);
   const std::vector<std::string> seeds = {
       other_mounts + v1_mount("/", "/cg/cpu", "cpu") + v2_mount("/", "/cg"),
       v2_mount("/sandbox", "/right") + v2_mount("/../..", R"(/esc\040aped)"),
@@ -567,7 +567,7 @@ std::size_t open_descriptors() {
   return n;
 }
 
-class CpuLimit : public testing::Test {
+class CpuLimit : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string pattern = testing::TempDir() + "/weft-cgroup-XXXXXX";

@@ -37,7 +37,7 @@ inline bool alone() {
 // Runs f as main on so many Ps; it must leave nothing behind and the scheduler sound.
 template <class F>
 void run_on(int procs, F f) {
-  SCOPED_TRACE(testing::Message() << "procs " << procs);
+  SCOPED_TRACE(::testing::Message() << "procs " << procs);
   test::run_clean(test::with_procs(procs), std::move(f));
 }
 
