@@ -33,8 +33,9 @@ int main() {
     weft::selector s;
     int sum = 0;
     for (auto& w : workers) s.recv(w, [&](std::optional<int> v) { sum += v.value_or(0); });
+    weft::scope senders;
     for (std::size_t i = 0; i < workers.size(); ++i) {
-      weft::go([w = workers[i], i] { w.send(static_cast<int>(i)); });
+      senders.go([&w = workers[i], i] { w.send(static_cast<int>(i)); });
     }
     for (std::size_t i = 0; i < workers.size(); ++i) s.wait();
     assert(sum == 45);
