@@ -23,7 +23,7 @@ from workloads import ROWS
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
 SUBJECT, BASE = "weft", "go"
-QUICK_SECONDS = 110     # no round is begun that would go past it
+QUICK_SECONDS = 150     # no round is begun that would go past it
 TOO_WIDE = 0.25         # a middle half wider than this part of the median is called noisy
 RUN_TIMEOUT = 180
 RESULT = re.compile(r"^RESULT (\S+) (\S+) (\S+)$", re.M)

@@ -48,9 +48,7 @@ struct alignas(64) M {
   bool on_system_stack = false;  // the goroutine stands on g0's stack for a while
   std::uint32_t in_sched = 0;  // > 0 while in scheduler context: no malloc here (dev builds check)
   random rng;
-  std::int64_t spin_ns = 0;  // how long it looks for work before it gives up (find_work.cc)
-  std::int64_t gave_up = 0;  // when it last did
-  std::int64_t gave_p = 0;   // when it entered an announced call and handed its P on; 0: it did not
+  std::int64_t gave_p = 0;  // when it entered an announced call and handed its P on; 0: it did not
   G g0;
   const void* g0_top = nullptr;  // the frames of its thread below here are the scheduler's
   sigset_t mask_before{};

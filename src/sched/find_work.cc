@@ -14,10 +14,11 @@
 // How long to spin: waking a thread costs the waker 1–2 µs of system call and the sleeper 3–5 µs,
 // so a spinner stays a while after its four passes, looking rarely enough not to take the victims'
 // cache lines from them. It does not stay when there are more Ps than CPUs: there it would take the
-// CPU from those with work. And it stays longer, up to eight times, if it was woken at once each
-// time it went to sleep, and in vain: two goroutines that pass values to and fro on another P call
-// for help all the time and need none. The help would cost them a system call, and then the move to
-// another core, because the caller's runnext waits while it makes that call.
+// CPU from those with work.
+//
+// Rejected: staying longer if it was woken at once each time it went to sleep, and in vain (two
+// goroutines that pass values to and fro on another P call for help all the time and need none). It
+// gains nothing there, and where several share a channel it keeps two cores at its lock.
 //
 // Runs on g0 only. No allocation.
 #include "core/steal_order.h"
@@ -33,7 +34,7 @@ steal_order steal_ways;  // rebuilt by resize()
 
 namespace {
 
-constexpr std::int64_t spin_ns = 50'000, longest_spin_ns = 8 * spin_ns;
+constexpr std::int64_t spin_ns = 50'000;
 constexpr int looks_apart = 24;  // pauses between two looks of a spinner, about 0.6 µs
 constexpr std::int64_t runnext_wait_ns = 3'000;
 constexpr std::uint32_t runnext_look = 12;  // each so many looks
@@ -215,13 +216,6 @@ bool work_in_sight(P* p, bool runnext_too) noexcept {
   return false;
 }
 
-// How long this time, now that the first look was in vain.
-std::int64_t spin_time(M* m, std::int64_t now) noexcept {
-  const bool at_once = now - m->gave_up < spin_ns;
-  m->spin_ns = !at_once ? spin_ns : m->spin_ns < longest_spin_ns ? 2 * m->spin_ns : longest_spin_ns;
-  return m->spin_ns;
-}
-
 G* steal(M* m, P* p) noexcept {
   std::int64_t until = 0;
   for (;;) {
@@ -235,7 +229,7 @@ G* steal(M* m, P* p) noexcept {
     if (G* g = from_poller(p)) return g;
     // Stay and look now and then.
     const std::int64_t now = nanotime();
-    if (until == 0) until = now + spin_time(m, now);
+    if (until == 0) until = now + spin_ns;
     std::uint32_t look = 0;
     do {
       if (nanotime() >= until || sched.stopping.load(memory_order_relaxed)) return nullptr;
@@ -252,7 +246,6 @@ G* steal(M* m, P* p) noexcept {
 // it find something may have been more than one thing.
 void stop_spinning(M* m) noexcept {
   m->spinning.store(false, memory_order_relaxed);
-  m->gave_up = 0;  // not in vain
   sched.idle.stop_spinning();
   wake();
 }
@@ -349,10 +342,7 @@ G* find_work(M* m) noexcept {
       if (m->spinning.load(memory_order_relaxed)) stop_spinning(m);
       return g;
     }
-    if (!give_up(m)) {
-      m->gave_up = nanotime();
-      return nullptr;
-    }
+    if (!give_up(m)) return nullptr;
   }
 }
 
