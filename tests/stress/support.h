@@ -14,6 +14,7 @@
 #include <deque>
 #include <dirent.h>
 #include <fcntl.h>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <memory>
 #include <mutex>
@@ -155,10 +156,13 @@ class auditor {
   std::thread thread_;
 };
 
-// What the machine does to us meanwhile. A plain thread looks every millisecond at two things: how
-// much later than it asked for the kernel let it run (a stopped virtual machine, a CPU taken away),
-// and how long each thread of this process has been ready to run without getting a CPU (the second
-// number of /proc/self/task/*/schedstat: other programs, or more of our own threads than CPUs). A
+// What the machine does to us meanwhile. A plain thread looks every millisecond at three things:
+// how much later than it asked for the kernel let it run (a stopped virtual machine, a CPU taken
+// away); how long each thread of this process has been ready to run without getting a CPU (the
+// second number of /proc/self/task/*/schedstat: other programs, or more of our own threads than
+// CPUs); and what the host of a virtual machine has kept for others (/proc/stat; a thread that
+// loses its CPU in that way runs on, as far as the guest can tell, and the watch may have been on
+// the other CPU). The kernel counts that at the CPU's next tick, so two ticks are waited for. A
 // hand-off is the work of two threads, so the machine is blamed for what the two that were kept
 // waiting longest have waited. A goroutine that was late because nobody woke its thread adds to
 // neither: a thread that sleeps waits for no CPU.
@@ -174,6 +178,7 @@ class machine_watch {
 
   // How much of [from, to], which has just passed, the machine may be blamed for, in ns.
   std::int64_t explains(std::int64_t from, std::int64_t to) {
+    std::this_thread::sleep_for(std::chrono::nanoseconds(2 * tick));
     const std::uint64_t now = count_.load();
     while (count_.load() < now + 2) std::this_thread::yield();  // until there is a sample behind it
     std::lock_guard hold(lock_);
@@ -196,18 +201,29 @@ class machine_watch {
       second_longest = std::max(second_longest, std::min(first, grown));
       first = std::max(first, grown);
     }
-    return std::max(late, first + second_longest);
+    const std::int64_t stolen = samples_.back().stolen - before->stolen;
+    return std::max(late, first + second_longest + stolen);
   }
 
  private:
   struct sample {
     std::int64_t at = 0;
     std::int64_t late = 0;
+    std::int64_t stolen = 0;
     std::vector<std::pair<int, std::int64_t>> waited;  // by thread: ns without a CPU since it began
   };
-  static constexpr std::int64_t period = ms;
+  static constexpr std::int64_t period = ms, tick = 10 * ms;
   static constexpr std::size_t kept = 4096;
 
+  // By all CPUs together, in ns.
+  static std::int64_t stolen_so_far() {
+    std::ifstream stat("/proc/stat");
+    std::string cpu;
+    std::int64_t ticks[8] = {};
+    stat >> cpu;
+    for (std::int64_t& t : ticks) stat >> t;
+    return ticks[7] * tick;  // in units of 10 ms, whatever the kernel's own tick
+  }
   static std::vector<std::pair<int, std::int64_t>> look() {
     std::vector<std::pair<int, std::int64_t>> all;
     DIR* d = ::opendir("/proc/self/task");
@@ -230,13 +246,15 @@ class machine_watch {
     return all;
   }
   void watch() {
-    std::int64_t next = nanotime();
+    std::int64_t next = nanotime(), stolen = 0;
     while (!stop_) {
       const timespec t{next / second, next % second};
       ::clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, nullptr);
       sample s;
       s.at = nanotime();
       s.late = s.at - next;
+      if (count_ % 8 == 0) stolen = stolen_so_far();  // a tick is longer than that
+      s.stolen = stolen;
       s.waited = look();
       next = std::max(next + period, s.at);
       {
