@@ -22,7 +22,8 @@ namespace weft::rt {
 // looks at the word only while it is inside the runtime (os/section.h).
 //
 //   owned ──enter_syscall──► syscall ──exit_syscall──► owned          the M, a store and a CAS
-//   syscall ──► taking ──► detached                                   sysmon, stop-the-world
+//   syscall ──► taking ──► detached                                   sysmon, stop-the-world; the
+//   M, if its calls last
 //   owned ──► detaching ──► taking ──► detached                       sysmon; the M is asleep in
 //   the kernel
 //             detaching ──► owned                                     the M: it has come back in
@@ -48,7 +49,7 @@ struct alignas(64) M {
   bool on_system_stack = false;  // the goroutine stands on g0's stack for a while
   std::uint32_t in_sched = 0;  // > 0 while in scheduler context: no malloc here (dev builds check)
   random rng;
-  std::int64_t gave_p = 0;  // when it entered an announced call and handed its P on; 0: it did not
+  std::int64_t gave_p = 0;  // when it last handed its P on in an announced call; 0: kept it since
   G g0;
   const void* g0_top = nullptr;  // the frames of its thread below here are the scheduler's
   sigset_t mask_before{};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the CPU limit of this process. See os/cgroup.h for the contract and the stack it runs on.
+// Long because it is two versions of cgroups, each with its files, mounts and ways to be wrong.
 //
 // Rejected:
 //   - Keeping the limit files open. Cheaper by two system calls, but a program that closes every
