@@ -9,7 +9,12 @@
 #   clang         build with clang, warnings as errors
 #   check         layers, headers, format, tls, tidy: each a target of its own
 #   models        the protocols' models under Spin, to exhaustion, and their mutants
-#   bench         the quick benchmarks against the peers; bench-full takes its time
+#   mutants       the memory orders of the files under systematic test, each weakened: some test must fail
+#   bench         the quick benchmarks against the peers; bench-full takes its time; bench-growth: the same over n and Ps;
+#                 bench-readme puts the last run into README.md
+#   instructions  the hot paths' instructions, counted, against the table in bench/instructions
+#   chaos         the conformance suite under SEEDS seeds (3) of delays, forced moves and stops, and the tests of
+#                 failing system calls (HACKING, Chaos); the whole suite under seed 1: make test-chaos
 #   soak          the stress suite for SOAK seconds a test (600), and 10^8 hand-offs (tools/soak.sh); FILTER picks
 #   format-fix    rewrites the sources as .clang-format wants them
 #   setup, clean
@@ -17,8 +22,9 @@ JOBS ?= $(shell nproc)
 CTEST_FLAGS ?=
 
 .DEFAULT_GOAL := test
-.PHONY: run test test-% asan tsan aarch64 clang check layers headers format format-fix tls tidy models \
-        bench bench-full soak setup setup-ci setup-bench clean build-%
+.PHONY: run test test-% asan tsan aarch64 clang check layers headers format format-fix tls tidy models mutants \
+        bench bench-full bench-growth bench-readme instructions chaos \
+        soak setup setup-ci setup-bench clean build-%
 
 run: setup
 	cmake --preset release >/dev/null
@@ -65,10 +71,33 @@ tidy: setup-ci
 models: setup-ci
 	tools/check_models.py -j $(JOBS)
 
+mutants: setup
+	cmake --preset release >/dev/null
+	tools/mutants.py --self-test
+	tools/mutants.py -j $(JOBS)
+
 bench: setup setup-bench
 	bench/run.py --quick
 bench-full: setup setup-bench
 	bench/run.py --full
+bench-growth: setup setup-bench
+	bench/growth.py
+bench-readme:
+	bench/readme.py
+
+instructions: setup-ci
+	cmake --preset release >/dev/null
+	cmake --build --preset release -j $(JOBS) --target hot_paths
+	tools/check_instructions.py --self-test
+	tools/check_instructions.py -j $(JOBS)
+
+SEEDS ?= 3
+FIRST ?= 1
+chaos: setup
+	cmake --preset chaos >/dev/null
+	cmake --build --preset chaos -j $(JOBS) --target weft_conformance weft_chaos
+	tools/chaos.py build/chaos/tests/weft_chaos --seeds 1
+	tools/chaos.py build/chaos/tests/weft_conformance --seeds $(SEEDS) --first $(FIRST) --no-dead
 
 soak: build-release
 	tools/soak.sh build/release/tests/weft_stress '$(FILTER)'

@@ -49,6 +49,7 @@ function(weft_compile_flags target)
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${cxx}>" ${WEFT_SANITIZE_FLAGS})
   target_compile_definitions(${target} PRIVATE
     $<$<BOOL:${WEFT_DEV}>:WEFT_DEV=1>
+    $<$<BOOL:${WEFT_CHAOS}>:WEFT_CHAOS=1>
     $<$<STREQUAL:${WEFT_SANITIZE},address>:WEFT_ASAN=1>
     $<$<STREQUAL:${WEFT_SANITIZE},thread>:WEFT_TSAN=1>)
   target_link_libraries(${target} PRIVATE weft_stack_clash)

@@ -6,7 +6,8 @@
  *
  * Proves: the thread and the P's new owner are never both inside (the thread between its check and its leaving), no
  * store of the thread into the P lands after the P was taken, and nobody is stuck. A signal handler may enter at any
- * point of the thread.
+ * point of the thread. Inside, the thread may lend its P for a while (p_lent) and look again; sysmon reads the two
+ * words one after the other.
  *
  * Memory. Variant tso: the thread's stores leave a FIFO buffer in order (x86-64). Variant pso: they leave it in any
  * order, but for a release, which waits for all before it (aarch64). A read-modify-write drains the buffer, and
@@ -21,14 +22,17 @@
  * mutant 5 (assert): a thread that finds DETACHING goes on without taking it back
  * mutant 6 (assert): sysmon says DETACHED by a store
  * mutant 7 (assert): a handler that came inside the runtime clears in_rt when it leaves
+ * mutant 8 (assert): who has lent the P goes on without another look
+ * mutant 9 (assert): who has lent the P looks before it takes lent back
+ * mutant 10 (assert) in pso: the P is lent without release
  */
 mtype = { OWNED, DETACHING, DETACHED };
-mtype = { rt, rt_release, data };  /* what a buffered store is for */
+mtype = { rt, rt_release, lend, lend_release, data };  /* what a buffered store is for */
 
 mtype state = OWNED;  /* of the P, as its M sees it */
-bit in_rt;            /* in memory */
+byte in_rt, lent;     /* in memory; how deep */
 byte p_data;          /* anything that belongs to the P: 1 by the thread, 2 by the new owner */
-chan buffer = [4] of { mtype, bit };
+chan buffer = [4] of { mtype, byte };
 
 bit thread_inside, owner_inside;  /* between check and leave */
 bit p_free;                       /* the new owner has done with the P */
@@ -56,7 +60,7 @@ inline handler(was) {
   :: true
   :: handlers > 0 ->
     handlers--;
-    buffer ! rt, 1;
+    buffer ! rt, was + 1;
     check();
     if
     :: ok -> nested = thread_inside; atomic { thread_inside = 1; ALONE }; buffer ! data, 1; thread_inside = nested
@@ -72,7 +76,7 @@ inline handler(was) {
 }
 
 active proctype thread() {
-  byte rounds = ROUNDS, handlers = 1;
+  byte rounds = ROUNDS, handlers = 1, lends = 1;
   bit ok, nested;
   do
   :: rounds > 0 ->
@@ -95,6 +99,35 @@ active proctype thread() {
     atomic { thread_inside = 1; ok = 0; ALONE };
     handler(1);
     buffer ! data, 1;
+    if
+    :: true
+    :: lends > 0 ->
+      lends--;
+      thread_inside = 0;
+#ifdef MUTANT_10
+      buffer ! lend, 1;
+#else
+      buffer ! lend_release, 1;
+#endif
+      handler(1);
+#ifdef MUTANT_9
+      check();
+      buffer ! lend, 0;
+#else
+      buffer ! lend, 0;
+#ifdef MUTANT_8
+      ok = 1;
+#else
+      check();
+#endif
+#endif
+      if
+      :: !ok -> atomic { p_free && empty(buffer) -> p_free = 0; state = OWNED }
+      :: else
+      fi;
+      atomic { thread_inside = 1; ok = 0; ALONE };
+      buffer ! data, 1
+    fi;
     /* leave */
     thread_inside = 0;
 #ifdef MUTANT_3
@@ -107,14 +140,21 @@ active proctype thread() {
 }
 
 active proctype store_buffer() {
-  bit v;
+  byte v;
 end:
   do
   :: atomic { buffer ? rt, v -> in_rt = v }
   :: atomic { buffer ? rt_release, v -> in_rt = v }
+  :: atomic { buffer ? lend, v -> lent = v }
+  :: atomic { buffer ? lend_release, v -> lent = v }
   :: atomic { buffer ? data, v -> assert(!owner_inside); p_data = 1 }
   /* past others, but not past a store to the same place */
-  :: atomic { REORDER && buffer ?? [rt, 1] && !(buffer ?? [rt_release, 0]) && !(buffer ?? [rt, 0]) -> buffer ?? rt, 1; in_rt = 1 }
+  :: atomic { REORDER && buffer ?? [rt, 1] && !(buffer ?? [rt_release, 0]) && !(buffer ?? [rt, 0]) && !(buffer ?? [rt_release, 1]) && !(buffer ?? [rt, 2]) -> buffer ?? rt, 1; in_rt = 1 }
+  :: atomic { REORDER && buffer ?? [rt, 2] && !(buffer ?? [rt, 1]) && !(buffer ?? [rt_release, 1]) -> buffer ?? rt, 2; in_rt = 2 }
+  :: atomic { REORDER && buffer ?? [lend, 0] && !(buffer ?? [lend_release, 1]) && !(buffer ?? [lend, 1]) -> buffer ?? lend, 0; lent = 0 }
+#ifdef MUTANT_10
+  :: atomic { REORDER && buffer ?? [lend, 1] -> buffer ?? lend, 1; lent = 1 }
+#endif
 #ifdef MUTANT_3
   :: atomic { REORDER && buffer ?? [rt, 0] && !(buffer ?? [rt, 1]) -> buffer ?? rt, 0; in_rt = 0 }
 #endif
@@ -124,12 +164,14 @@ end:
 
 active proctype sysmon() {
   byte tries = TRIES;
+  byte depth;
   bit inside, mine;
   do
   :: tries > 0 ->
     tries--;
 #ifdef MUTANT_4
-    inside = in_rt;
+    depth = in_rt;
+    inside = depth != lent;
 #endif
     if
     :: atomic { state == OWNED -> state = DETACHING };
@@ -137,7 +179,8 @@ active proctype sysmon() {
        empty(buffer);  /* membarrier: at some moment from now on */
 #endif
 #ifndef MUTANT_4
-       inside = in_rt;
+       depth = in_rt;
+       inside = depth != lent;
 #endif
        if
        :: inside -> atomic { if :: state == DETACHING -> state = OWNED :: else fi }
@@ -158,7 +201,7 @@ end_given:
          p_free == 0  /* never, if the thread has ended */
        :: else
        fi;
-       inside = 0
+       atomic { inside = 0; depth = 0 }
     :: state != OWNED  /* the thread has not come back yet */
     fi
   :: else -> break

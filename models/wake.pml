@@ -12,6 +12,7 @@
  * variant g2: -DFROM_G=2 -DFROM_PLAIN=0
  * variant g1_plain1: -DFROM_G=1 -DFROM_PLAIN=1
  * variant plain2: -DFROM_G=0 -DFROM_PLAIN=2
+ * variant batch: -DFROM_G=0 -DFROM_PLAIN=1 -DBATCH=2 -DALL_ASLEEP
  * mutant 1 (assert): no fence between put_local and the look at the idle word
  * mutant 2 (assert): no second look after the P is given up
  * mutant 3 (assert): the second look is taken before the idle word changes
@@ -21,10 +22,15 @@
  * mutant 7 (assert): one that is displaced from runnext is on its way to the ring without a mark (moving)
  * mutant 8 (assert) in plain2: a claimed spinner without a P takes its claim back and leaves no note
  * mutant 9 (assert): a thread that does not exist yet is counted as spinning
+ * mutant 10 (assert) in batch: nor is it when it comes
  */
 #define NP 2
 #define NM 3
-/* FROM_G: how many are made ready by goroutines, after the first one; FROM_PLAIN: by a thread without a P */
+/* FROM_G: how many are made ready by goroutines, after the first one; FROM_PLAIN: how often by a thread without a P,
+ * BATCH at once, as a close does. ALL_ASLEEP: nobody runs, and no thread has been made yet. */
+#ifndef BATCH
+#define BATCH 1
+#endif
 #define NONE 9
 
 byte idle_ps, spinning;  /* idle_word */
@@ -137,6 +143,15 @@ inline second_look() {
   seen = (globq != 0);
   if :: !seen -> looks_empty(0) :: else fi;
   if :: !seen -> looks_empty(1) :: else fi
+}
+
+/* worker.cc: a new thread comes as a spinner. */
+inline begin() {
+#ifndef MUTANT_10
+  atomic { if :: 2 * spinning < NP - idle_ps -> spinning++; spin = 1 :: else fi }
+#else
+  skip
+#endif
 }
 
 #define FIRST_ASLEEP (m_idle[me] && (me < 1 || !m_idle[0]) && (me < 2 || !m_idle[1]))
@@ -261,8 +276,10 @@ asleep:
 end_asleep:
   if
   :: atomic { nextp[me] != 0 -> p = nextp[me] - 1; nextp[me] = 0; spin = 1 }
-  :: atomic { asked[0] && lock_ == 0 && FIRST_ASLEEP -> asked[0] = 0; m_idle[me] = 0; p = 0 }
-  :: atomic { asked[1] && lock_ == 0 && FIRST_ASLEEP -> asked[1] = 0; m_idle[me] = 0; p = 1 }
+  :: atomic { asked[0] && lock_ == 0 && FIRST_ASLEEP -> asked[0] = 0; m_idle[me] = 0; p = 0 };
+     begin()
+  :: atomic { asked[1] && lock_ == 0 && FIRST_ASLEEP -> asked[1] = 0; m_idle[me] = 0; p = 1 };
+     begin()
   fi;
   goto find_work;
 for_ever:
@@ -273,7 +290,7 @@ proctype plain_thread() {
   byte p = NONE, q = NONE;
   byte i = FROM_PLAIN;
   do
-  :: atomic { i > 0 && lock_ == 0 -> i--; globq++ }; wake()
+  :: atomic { i > 0 && lock_ == 0 -> i--; globq = globq + BATCH }; wake()
   :: i == 0 -> break
   od
 }
@@ -299,7 +316,13 @@ proctype monitor() {
 init {
   atomic {
     p_idle[1] = 1; idle_ps = 1; m_idle[1] = 2; m_idle[2] = 2;
-    run M(0, 0); run M(1, NONE); run M(2, NONE);
+#ifdef ALL_ASLEEP
+    p_idle[0] = 1; idle_ps = 2; m_idle[0] = 2;
+    run M(0, NONE);
+#else
+    run M(0, 0);
+#endif
+    run M(1, NONE); run M(2, NONE);
     run plain_thread(); run store_buffers(); run monitor()
   }
 }

@@ -3,6 +3,8 @@
 //
 // WEFT_TEST_LEAKS=1: a thread looks for leaks at random moments, while all tests run. One that is
 // reported and then woken ends the process in dev builds (sched/park.cc).
+//
+// The chaos build says first which seed it runs under: a test that hangs or dies has said it too.
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -12,6 +14,7 @@
 #include <random>
 #include <thread>
 
+#include "base/chaos.h"
 #include "weft/debug.hpp"
 
 namespace {
@@ -48,6 +51,12 @@ class leak_hunt {
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
+#if defined(WEFT_CHAOS)
+  if (!::testing::GTEST_FLAG(list_tests)) {
+    std::printf("WEFT_CHAOS=%s\n", weft::rt::chaos::setting());
+    std::fflush(stdout);
+  }
+#endif
   const leak_hunt hunt;
   return RUN_ALL_TESTS();
 }

@@ -31,7 +31,7 @@ sys.dont_write_bytecode = True
 from tls_machine import A64, FRESH, X86, State, split
 from tls_unwind import landing_pads
 
-SWITCHES = {"weft_switch"}
+SWITCHES = {"weft_switch", "weft_start"}
 # Functions (demangled, regular expressions) whose indirect calls may switch. All of them: a goroutine's body,
 # a callback and a virtual call look the same in the disassembly.
 INDIRECT = [r".*"]

@@ -12,6 +12,9 @@ ci=(clang-14=clang++-14 clang-tidy-14=clang-tidy-14 clang-format-14=clang-format
     libclang-rt-14-dev g++-aarch64-linux-gnu=aarch64-linux-gnu-g++ qemu-user=qemu-aarch64
     gdb=gdb valgrind=valgrind util-linux=setarch spin=spin)
 
+# The peers that Debian has. The others come from releases of their own and are only looked for.
+bench=(libboost-fiber-dev libboost-context-dev erlang-base=erl binutils=strip)
+
 installed() { [[ $(dpkg-query -W -f='${Status}' "$1" 2>/dev/null) == "install ok installed" ]]; }
 
 missing=()
@@ -31,9 +34,13 @@ for group in "${@:-base}"; do
     base) need "${base[@]}" ;;
     ci) need "${ci[@]}" ;;
     bench)
-      # Go comes from its own release, not from the distribution, so it is only looked for.
-      PATH=$PATH:/usr/local/go/bin command -v go >/dev/null ||
-        echo "setup: no Go in PATH or /usr/local/go/bin: its column of the benchmarks is skipped"
+      need "${bench[@]}"
+      # Each on a fresh machine is a column less, never an error.
+      absent() { echo "setup: no $1 found: its column of the benchmarks is skipped"; }
+      PATH=$PATH:/usr/local/go/bin command -v go >/dev/null || absent Go
+      PATH=$PATH:$HOME/.cargo/bin command -v cargo >/dev/null || absent "Rust (1.85 or later)"
+      java_version=$("${JAVA_HOME:+$JAVA_HOME/bin/}javac" -version 2>/dev/null | sed -nE 's/^javac ([0-9]+).*/\1/p' || true)
+      ((${java_version:-0} >= 21)) || absent "JDK 21 or later"
       ;;
     *) echo "setup: unknown group '$group' (base, ci, bench)" >&2; exit 2 ;;
   esac

@@ -31,6 +31,8 @@ int main() {
     assert(weft::wait_fd(fd, POLLIN, weft::clock::now() + 1ms) == weft::errc::deadline_exceeded);
     weft::go([fd] { ::eventfd_write(fd, 1); });
     assert(!weft::wait_fd(fd, POLLIN));
+    eventfd_t times = 0;
+    assert(::eventfd_read(fd, &times) == 0 && times == 1);
     ::close(fd);
   });
 }

@@ -212,7 +212,7 @@ class send_half<Self, void> {
   chan_core* core() const noexcept { return chan_access::core(static_cast<const Self&>(*this)); }
 };
 
-// for (auto& v : ch): single pass.
+// for (auto& v : ch): single pass. It is a handle too: the channel lives as long as the loop.
 template <class T>
 class chan_iterator {
  public:
@@ -221,7 +221,7 @@ class chan_iterator {
   using iterator_concept = std::input_iterator_tag;
 
   chan_iterator() = default;
-  explicit chan_iterator(chan_core* c) : c_(c) { next(); }
+  explicit chan_iterator(const chan_ref& c) : c_(c) { next(); }
   value_type& operator*() const noexcept { return *value_; }
   value_type* operator->() const noexcept { return &*value_; }
   chan_iterator& operator++() {
@@ -237,12 +237,12 @@ class chan_iterator {
   void next() {
     value_.reset();
     if constexpr (std::is_void_v<T>) {
-      if (recv_from(c_, {}) == op_result::ok) value_.emplace();
+      if (recv_from(c_.get(), {}) == op_result::ok) value_.emplace();
     } else {
-      recv_from(c_, into(value_));
+      recv_from(c_.get(), into(value_));
     }
   }
-  chan_core* c_ = nullptr;
+  chan_ref c_;
   mutable std::optional<value_type> value_;
 };
 
@@ -276,7 +276,9 @@ class recv_half {
     return recv_from_for(core(), into(out), d);
   }
   // Receives until the channel is closed and drained.
-  chan_iterator<T> begin() const { return chan_iterator<T>(core()); }
+  chan_iterator<T> begin() const {
+    return chan_iterator<T>(chan_access::ref(static_cast<const Self&>(*this)));
+  }
   std::default_sentinel_t end() const noexcept { return {}; }
 
  private:
@@ -292,7 +294,9 @@ class recv_half<Self, void> {
   recv_status recv_for(D d) const {
     return recv_from_for(core(), {}, d);
   }
-  chan_iterator<void> begin() const { return chan_iterator<void>(core()); }
+  chan_iterator<void> begin() const {
+    return chan_iterator<void>(chan_access::ref(static_cast<const Self&>(*this)));
+  }
   std::default_sentinel_t end() const noexcept { return {}; }
 
  private:

@@ -83,23 +83,6 @@ class node_ref {
 
 struct context_access;
 
-// The steady clock's nanoseconds of a time point of any clock, as it stands now.
-template <class Clock, class Duration>
-std::int64_t steady_ns(const std::chrono::time_point<Clock, Duration>& tp) {
-  if constexpr (std::is_same_v<Clock, clock> || std::is_same_v<Clock, std::chrono::steady_clock>) {
-    using wide = std::chrono::duration<long double, std::nano>;
-    const auto d = tp.time_since_epoch();
-    if (wide(d).count() >= static_cast<long double>(INT64_MAX)) return INT64_MAX;
-    if (wide(d).count() <= 0) return 0;
-    return std::chrono::ceil<std::chrono::nanoseconds>(d).count();
-  } else {
-    const auto now = Clock::now();
-    // No subtraction of points that are too far apart for it.
-    if (tp == std::chrono::time_point<Clock, Duration>::max()) return INT64_MAX;
-    return tp <= now ? 0 : deadline_in(tp - now);
-  }
-}
-
 }  // namespace detail
 
 // A counted handle; copies are the same context. The default is nil: never cancelled, without
@@ -262,8 +245,8 @@ template <class Clock, class Duration>
     const context& parent, const std::chrono::time_point<Clock, Duration>& tp,
     std::exception_ptr cause = {}) {
   using access = detail::context_access;
-  return access::adopt_pair(
-      detail::make_deadline_node(access::parent(parent), detail::steady_ns(tp), std::move(cause)));
+  return access::adopt_pair(detail::make_deadline_node(access::parent(parent),
+                                                       detail::deadline_at(tp), std::move(cause)));
 }
 template <class Rep, class Period>
 [[nodiscard]] std::pair<context, cancel_fn> with_timeout(

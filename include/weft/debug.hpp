@@ -39,6 +39,8 @@ struct stats {
   std::uint64_t stacks = 0;                 // stacks ever carved
   std::uint64_t free_stacks = 0;            // of them cached for the next goroutine
   std::uint64_t mutex_wait_ns = 0;          // spent waiting for mutexes, by all
+  std::uint64_t switches = 0;  // times that a goroutine left its P, since the process started
+  std::uint64_t syscalls = 0;  // calls of blocking(), since the process started
   histogram latency;           // from runnable to running; one wake-up in 64 is timed, for all
   histogram pauses, stopping;  // how long the world stood, and how long until it did
 };
@@ -59,13 +61,33 @@ WEFT_API std::vector<leak> find_leaks();
 // where some of them stand, with how many.
 WEFT_API void dump_leaks(std::ostream& out);
 
-// The same as Prometheus reads it, under the names that Go's own collector has.
+// Where all goroutines stand, in the text form of Go's profiles: `goroutine profile: total N`, then
+// each place with how many have the same stack and the same name, the most frequent first. One
+// look at all of them: whoever is in it, all older ones that live are too.
+WEFT_API void goroutine_profile(std::ostream& out);
+
+// Where goroutines have waited for channels, selects and sync objects, and for how long. Of the
+// waits one is counted for every `rate` that goroutines spend waiting, on average; 1 ns: all of
+// them; 0, as at the start: none, and a wait costs nothing more. The profile has what was counted
+// since the process began: nanoseconds and how often, by the stack that waited.
+WEFT_API void set_block_profile_rate(std::chrono::nanoseconds rate);
+WEFT_API void block_profile(std::ostream& out);
+
+// runtime_stats() as Prometheus reads it, under the names that Go's own collector has.
 WEFT_API std::string metrics();
 
-// Serves a page about this program over HTTP: /, /metrics, /goroutines, /trace?seconds=1. Returns
-// where ("127.0.0.1:8080"; addr may ask for port 0). By threads of its own, as long as the process
-// lives. It tells a lot: let it listen where only you can reach it.
-WEFT_API std::string serve(std::string_view addr);
+// Serves a page about this program over HTTP: /, /metrics, /goroutines, /trace?seconds=1. By
+// threads of its own, as long as the process lives. It tells a lot: let it listen where only you
+// can reach it.
+WEFT_API void serve(std::string_view addr);
+// Where, in the order of the calls: "127.0.0.1:8080". For who has asked for port 0.
+WEFT_API std::vector<std::string> served();
+
+// Lets the command-line tool `weft` look at this process (docs/tool.md): the same answers, over a
+// Unix socket that only the same user, and root, can open. Returns its path; called again, the same
+// one. Stays as long as the process lives. Throws std::system_error if there is no safe place for
+// it, std::logic_error in the child of a fork. WEFT_DEBUG=attach=1 and config::attach do so at run.
+WEFT_API std::string attach();
 
 // Stops the world and checks every invariant of the scheduler. Returns the number that are broken;
 // each one is printed to standard error with its name.

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <fcntl.h>
@@ -26,6 +27,7 @@
 
 #include <weft/detail/clock.hpp>
 #include <weft/detail/errc.hpp>
+#include <weft/detail/given.hpp>
 #include <weft/time.hpp>
 
 namespace weft {
@@ -48,6 +50,10 @@ class file_fd;
 }
 
 class WEFT_API file {
+  // What stands beside a buffer; {} is an empty buffer.
+  using chars = detail::given<std::span<char>>;
+  using text = detail::given<std::string_view>;
+
  public:
   using buffer = std::span<std::byte>;
   using const_buffer = std::span<const std::byte>;
@@ -55,8 +61,8 @@ class WEFT_API file {
   file() noexcept = default;  // none: every call gives errc::closed
   file(file&& o) noexcept : f_(std::exchange(o.f_, nullptr)) {}
   file& operator=(file&& o) noexcept {
-    file old(std::move(*this));
-    f_ = std::exchange(o.f_, nullptr);
+    file from(std::move(o));  // first: o may be *this
+    std::swap(f_, from.f_);
     return *this;
   }
   ~file();
@@ -89,46 +95,54 @@ class WEFT_API file {
   // What there is, at least one byte; 0: the end (or an empty buffer).
   std::size_t read_some(buffer b) const;
   std::size_t read_some(buffer b, std::error_code& ec) const;
-  std::size_t read_some(std::span<char> b) const { return read_some(std::as_writable_bytes(b)); }
-  std::size_t read_some(std::span<char> b, std::error_code& ec) const {
-    return read_some(std::as_writable_bytes(b), ec);
+  std::size_t read_some(chars b) const {
+    return read_some(std::as_writable_bytes(std::span<char>(b)));
+  }
+  std::size_t read_some(chars b, std::error_code& ec) const {
+    return read_some(std::as_writable_bytes(std::span<char>(b)), ec);
   }
   // From that offset; less than b only at the end of the file. The position stays.
   std::size_t read_at(buffer b, std::int64_t offset) const;
   std::size_t read_at(buffer b, std::int64_t offset, std::error_code& ec) const;
-  std::size_t read_at(std::span<char> b, std::int64_t offset) const {
-    return read_at(std::as_writable_bytes(b), offset);
+  std::size_t read_at(chars b, std::int64_t offset) const {
+    return read_at(std::as_writable_bytes(std::span<char>(b)), offset);
   }
-  std::size_t read_at(std::span<char> b, std::int64_t offset, std::error_code& ec) const {
-    return read_at(std::as_writable_bytes(b), offset, ec);
+  std::size_t read_at(chars b, std::int64_t offset, std::error_code& ec) const {
+    return read_at(std::as_writable_bytes(std::span<char>(b)), offset, ec);
   }
 
   // All of it; with an error_code how much was written before the error. Writes of several
   // goroutines do not mix.
   std::size_t write_all(const_buffer b) const;
   std::size_t write_all(const_buffer b, std::error_code& ec) const;
-  std::size_t write_all(std::string_view s) const { return write_all(std::as_bytes(std::span(s))); }
-  std::size_t write_all(std::string_view s, std::error_code& ec) const {
+  std::size_t write_all(text s) const { return write_all(std::as_bytes(std::span(s))); }
+  std::size_t write_all(text s, std::error_code& ec) const {
     return write_all(std::as_bytes(std::span(s)), ec);
   }
-  std::size_t write_all(const char* s) const { return write_all(std::string_view(s)); }
-  std::size_t write_all(const char* s, std::error_code& ec) const {
+  template <std::same_as<char> C>
+  std::size_t write_all(const C* s) const {
+    return write_all(std::string_view(s));
+  }
+  template <std::same_as<char> C>
+  std::size_t write_all(const C* s, std::error_code& ec) const {
     return write_all(std::string_view(s), ec);
   }
   // All of it from that offset on; not for a file opened with O_APPEND (std::errc::
   // invalid_argument: the kernel would append).
   std::size_t write_at(const_buffer b, std::int64_t offset) const;
   std::size_t write_at(const_buffer b, std::int64_t offset, std::error_code& ec) const;
-  std::size_t write_at(std::string_view s, std::int64_t offset) const {
+  std::size_t write_at(text s, std::int64_t offset) const {
     return write_at(std::as_bytes(std::span(s)), offset);
   }
-  std::size_t write_at(std::string_view s, std::int64_t offset, std::error_code& ec) const {
+  std::size_t write_at(text s, std::int64_t offset, std::error_code& ec) const {
     return write_at(std::as_bytes(std::span(s)), offset, ec);
   }
-  std::size_t write_at(const char* s, std::int64_t offset) const {
+  template <std::same_as<char> C>
+  std::size_t write_at(const C* s, std::int64_t offset) const {
     return write_at(std::string_view(s), offset);
   }
-  std::size_t write_at(const char* s, std::int64_t offset, std::error_code& ec) const {
+  template <std::same_as<char> C>
+  std::size_t write_at(const C* s, std::int64_t offset, std::error_code& ec) const {
     return write_at(std::string_view(s), offset, ec);
   }
 
@@ -162,7 +176,7 @@ class WEFT_API file {
   }
   template <class Clock, class Duration>
   void set_deadline(std::chrono::time_point<Clock, Duration> tp, std::error_code& ec) const {
-    const std::int64_t t = detail::to_deadline(tp);
+    const std::int64_t t = detail::deadline_at(tp);
     deadline(3, t > 0 ? t : 1, ec);
   }
 
@@ -178,6 +192,6 @@ class WEFT_API file {
 // mode it is, and must stay open meanwhile. errc::deadline_exceeded; errc::not_pollable for what
 // the kernel cannot watch (a regular file is always ready: do not wait for it).
 WEFT_API std::error_code wait_fd(int fd, short events,
-                                 clock::time_point deadline = clock::time_point::max());
+                                 clock::time_point deadline = (clock::time_point::max)());
 
 }  // namespace weft

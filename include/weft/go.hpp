@@ -2,6 +2,7 @@
 // Goroutines: go, async and task, promise, scope, yield, goexit, procs, local.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <concepts>
 #include <cstddef>
@@ -228,18 +229,30 @@ class [[nodiscard]] task {
 namespace detail {
 
 // The goroutine's side of a task: whatever way f ends, the event is set after the result is in
-// place.
+// place and f is destroyed, so that what it holds is gone when wait returns, as with std::thread.
 template <class S, class C>
 struct task_call {
-  state_ref<S> s;
-  C call;
+  static constexpr bool moves_as_bytes = relocatable<C>;
+  state_ref<S> s;  // none: `call` is gone
+  union {
+    C call;
+  };
   template <class... A>
   explicit task_call(state_ref<S> st, A&&... a) : s(std::move(st)), call(std::forward<A>(a)...) {}
+  task_call(const task_call&) = delete;
+  task_call& operator=(const task_call&) = delete;
+  ~task_call() {
+    if (s) std::destroy_at(std::addressof(call));
+  }
   void operator()() {
-    struct finish {
-      state_ref<S>& s;
-      ~finish() { s->done.set(); }  // on goexit too
-    } f{s};
+    struct finish {  // on goexit too
+      task_call& t;
+      ~finish() {
+        const state_ref<S> last = std::move(t.s);
+        std::destroy_at(std::addressof(t.call));
+        last->done.set();
+      }
+    } f{*this};
     run_catching(s->error, [this] { s->run(call); });
   }
 };
@@ -274,12 +287,16 @@ template <class T>
 class promise {
  public:
   promise() : s_(new detail::task_state<T>(1)) {}
-  promise(promise&&) noexcept = default;
+  promise(promise&& o) noexcept
+      : s_(std::move(o.s_)),
+        fetched_(o.fetched_),
+        taken_(o.taken_.load(std::memory_order_relaxed)) {}
   promise& operator=(promise&& o) noexcept {
     if (this != &o) {
       abandon();
       s_ = std::move(o.s_);
       fetched_ = o.fetched_;
+      taken_.store(o.taken_.load(std::memory_order_relaxed), std::memory_order_relaxed);
     }
     return *this;
   }
@@ -291,23 +308,35 @@ class promise {
       throw std::logic_error("weft::promise: task already fetched");
     return task<T>(s_.share());
   }
+  // One of all the calls, from whatever threads, succeeds; the others throw std::logic_error. A
+  // value whose constructor throws leaves the promise as it was.
   template <class... V>
   requires requires(detail::task_state<T>& s, V&&... v) { s.emplace(std::forward<V>(v)...); }
   void set_value(V&&... v) {
-    check();
-    s_->emplace(std::forward<V>(v)...);
+    take();
+    try {
+      s_->emplace(std::forward<V>(v)...);
+    } catch (...) {
+      taken_.store(false, std::memory_order_release);  // with take: what it has written comes first
+      throw;
+    }
     s_->done.set();
   }
   void set_exception(std::exception_ptr e) {
-    check();
+    // Else get() would find neither value nor exception, and blame a goexit.
+    if (e == nullptr) throw std::invalid_argument("weft::promise: null exception");
+    take();
     s_->error = std::move(e);
     s_->done.set();
   }
 
  private:
-  void check() const {
+  // Acquire: with one whose value threw on its way in. What the winner writes is published by the
+  // event.
+  void take() {
     if (!s_) throw std::logic_error("weft::promise: moved from");
-    if (s_->done.is_set()) throw std::logic_error("weft::promise: already satisfied");
+    if (taken_.exchange(true, std::memory_order_acquire))
+      throw std::logic_error("weft::promise: already satisfied");
   }
   void abandon() noexcept {
     if (!s_ || s_->done.is_set()) return;
@@ -316,6 +345,7 @@ class promise {
   }
   detail::state_ref<detail::task_state<T>> s_;
   bool fetched_ = false;
+  std::atomic<bool> taken_{false};
 };
 
 namespace detail {
@@ -351,8 +381,8 @@ class [[nodiscard]] scope {
   }
   // All done; rethrows the first exception, once.
   void wait() {
-    running_.wait();
-    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+    join();
+    if (take_error()) std::rethrow_exception(std::exchange(error_, nullptr));
   }
   // For those who run in the scope: done when cancel() is called, one of them throws, the parent is
   // done or the scope ends.
@@ -366,9 +396,9 @@ class [[nodiscard]] scope {
   // rethrown is fatal, as for go.
   ~scope() {
     if (!running_.idle() && detail::unwind_depth() > entered_) cancel();
-    running_.wait();
+    join();
     if (node_.load(std::memory_order_acquire) != nullptr) end_context();
-    if (error_ && detail::unwind_depth() <= entered_) detail_report(error_);
+    if (detail::unwind_depth() <= entered_ && take_error()) detail_report(error_);
   }
 
  private:
@@ -384,25 +414,55 @@ class [[nodiscard]] scope {
     }
   };
   template <class C>
-  struct call {
-    scope* s;
-    C fn;
+  struct call {  // as task_call
+    static constexpr bool moves_as_bytes = detail::relocatable<C>;
+    scope* s;  // null: fn is gone
+    union {
+      C fn;
+    };
     template <class... A>
     explicit call(scope* sc, A&&... a) : s(sc), fn(std::forward<A>(a)...) {}
+    call(const call&) = delete;
+    call& operator=(const call&) = delete;
+    ~call() {
+      if (s != nullptr) std::destroy_at(std::addressof(fn));
+    }
     void operator()() {
-      struct finish {
-        scope* s;
-        ~finish() { s->finished(); }  // on goexit too
-      } f{s};
+      struct finish {  // on goexit too
+        call& c;
+        ~finish() {
+          scope* in = std::exchange(c.s, nullptr);
+          std::destroy_at(std::addressof(c.fn));
+          in->finished();
+        }
+      } f{*this};
       std::exception_ptr e;
       detail::run_catching(e, [this] { fn(); });
       if (e) s->failed(std::move(e));
     }
   };
   void failed(std::exception_ptr e) noexcept {
-    if (failed_.exchange(true, std::memory_order_acq_rel)) return;
+    failure none = failure::none;
+    if (!failed_.compare_exchange_strong(none, failure::claimed, std::memory_order_relaxed)) return;
+    detail::cancel_context(node(), e);
     error_ = std::move(e);
-    detail::cancel_context(node(), error_);
+    failed_.store(failure::kept, std::memory_order_release);  // with take_error's acquire
+  }
+  // True for one, who owns error_ from then on.
+  bool take_error() noexcept {
+    failure kept = failure::kept;
+    return failed_.compare_exchange_strong(kept, failure::taken, std::memory_order_acquire,
+                                           std::memory_order_relaxed);
+  }
+  // Any number may wait, but running_ knows one at a time.
+  void join() {
+    if (running_.idle()) return;
+    struct turn {
+      detail::gate& g;
+      explicit turn(detail::gate& t) : g(t) { g.enter(); }
+      ~turn() { g.leave(); }
+    } mine(turn_);
+    running_.wait();
   }
   detail::context_node* node() const {
     detail::context_node* n = node_.load(std::memory_order_acquire);  // with make_node's release
@@ -418,8 +478,10 @@ class [[nodiscard]] scope {
 
   detail::countdown running_;
   std::optional<detail::gate> gate_;
-  std::atomic<bool> failed_{false};
-  std::exception_ptr error_;  // written once by the first that failed; read when all are done
+  detail::gate turn_{1};
+  enum class failure : std::uint8_t { none, claimed, kept, taken };
+  std::atomic<failure> failed_{failure::none};
+  std::exception_ptr error_;  // of the first that failed; whose it is, failed_ says
   int entered_;
   detail::node_ref parent_;  // null: background
   mutable std::atomic<detail::context_node*> node_{nullptr};
@@ -436,26 +498,28 @@ WEFT_API void local_remove(std::uint64_t key) noexcept;
 template <class T>
 class local {
  public:
-  local() requires std::default_initializable<T> : init_([] { return T(); }) {}
+  local() requires std::default_initializable<T> : make_([] { return new T(); }) {}
+  // Neither T nor F need be movable or copyable beyond this call: T is built in place, F is shared.
   template <class F>
   requires std::is_invocable_r_v<T, F&>
-  explicit local(F init) : init_(std::move(init)) {}
+  explicit local(F init)
+      : make_([f = std::make_shared<F>(std::move(init))] { return new T((*f)()); }) {}
   local(const local&) = delete;
   local& operator=(const local&) = delete;
 
-  T& operator*() { return *get(); }
-  T* operator->() { return get(); }
+  T& operator*() const { return *get(); }
+  T* operator->() const { return get(); }
   // Destroys this goroutine's value; the next use makes a new one.
-  void reset() { detail::local_remove(key_); }
+  void reset() const { detail::local_remove(key_); }
 
  private:
-  T* get() {
+  T* get() const {
     if (void* p = detail::local_find(key_)) return static_cast<T*>(p);
-    auto v = std::make_unique<T>(init_());
+    std::unique_ptr<T> v(make_());
     detail::local_add(key_, v.get(), [](void* p) { delete static_cast<T*>(p); });
     return v.release();
   }
-  std::function<T()> init_;
+  std::function<T*()> make_;
   std::uint64_t key_ = detail::local_key();
 };
 

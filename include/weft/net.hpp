@@ -11,6 +11,7 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
@@ -27,6 +28,7 @@
 #include <weft/context.hpp>
 #include <weft/detail/clock.hpp>
 #include <weft/detail/errc.hpp>
+#include <weft/detail/given.hpp>
 #include <weft/time.hpp>
 
 namespace weft::net {
@@ -107,8 +109,8 @@ class WEFT_API socket_handle {
   explicit socket_handle(net_fd* s) noexcept : s_(s) {}
   socket_handle(socket_handle&& o) noexcept : s_(std::exchange(o.s_, nullptr)) {}
   socket_handle& operator=(socket_handle&& o) noexcept {
-    socket_handle old(std::move(*this));
-    s_ = std::exchange(o.s_, nullptr);
+    socket_handle from(std::move(o));  // first: o may be *this
+    std::swap(s_, from.s_);
     return *this;
   }
   ~socket_handle();
@@ -135,10 +137,10 @@ class WEFT_API socket_handle {
   }
 
  protected:
-  // As detail::to_deadline, but what lies before the clock's epoch is past too.
+  // As detail::deadline_at, but what lies before the clock's epoch is past too.
   template <class Clock, class Duration>
   static std::int64_t to_deadline_ns(std::chrono::time_point<Clock, Duration> tp) {
-    const std::int64_t t = to_deadline(tp);
+    const std::int64_t t = deadline_at(tp);
     return t > 0 ? t : 1;
   }
   void deadline(unsigned modes, std::int64_t when, std::error_code& ec) const noexcept;
@@ -200,46 +202,60 @@ using buffer = std::span<std::byte>;
 using const_buffer = std::span<const std::byte>;
 
 class WEFT_API conn : public detail::rw_handle {
+  // What stands beside a buffer; {} is an empty buffer.
+  using chars = detail::given<std::span<char>>;
+  using text = detail::given<std::string_view>;
+  using buffers = detail::given<std::span<const buffer>>;
+  using const_buffers = detail::given<std::span<const const_buffer>>;
+
  public:
   using rw_handle::rw_handle;
 
   // What there is, at least one byte; 0: the end (or an empty buffer).
   std::size_t read_some(buffer b) const;
   std::size_t read_some(buffer b, std::error_code& ec) const;
-  std::size_t read_some(std::span<char> b) const { return read_some(std::as_writable_bytes(b)); }
-  std::size_t read_some(std::span<char> b, std::error_code& ec) const {
-    return read_some(std::as_writable_bytes(b), ec);
+  std::size_t read_some(chars b) const {
+    return read_some(std::as_writable_bytes(std::span<char>(b)));
+  }
+  std::size_t read_some(chars b, std::error_code& ec) const {
+    return read_some(std::as_writable_bytes(std::span<char>(b)), ec);
   }
   // Into several buffers, one after the other.
-  std::size_t read_some(std::span<const buffer> bs) const;
-  std::size_t read_some(std::span<const buffer> bs, std::error_code& ec) const;
+  std::size_t read_some(buffers bs) const;
+  std::size_t read_some(buffers bs, std::error_code& ec) const;
   // Fills b. The end before that is errc::unexpected_eof. How much was read, in any case.
   std::size_t read_full(buffer b) const;
   std::size_t read_full(buffer b, std::error_code& ec) const;
-  std::size_t read_full(std::span<char> b) const { return read_full(std::as_writable_bytes(b)); }
-  std::size_t read_full(std::span<char> b, std::error_code& ec) const {
-    return read_full(std::as_writable_bytes(b), ec);
+  std::size_t read_full(chars b) const {
+    return read_full(std::as_writable_bytes(std::span<char>(b)));
+  }
+  std::size_t read_full(chars b, std::error_code& ec) const {
+    return read_full(std::as_writable_bytes(std::span<char>(b)), ec);
   }
 
   // All of it; with an error_code how much went out before the error. Writes of several goroutines
   // do not mix.
   std::size_t write_all(const_buffer b) const;
   std::size_t write_all(const_buffer b, std::error_code& ec) const;
-  std::size_t write_all(std::string_view s) const { return write_all(std::as_bytes(std::span(s))); }
-  std::size_t write_all(std::string_view s, std::error_code& ec) const {
+  std::size_t write_all(text s) const { return write_all(std::as_bytes(std::span(s))); }
+  std::size_t write_all(text s, std::error_code& ec) const {
     return write_all(std::as_bytes(std::span(s)), ec);
   }
-  std::size_t write_all(const char* s) const { return write_all(std::string_view(s)); }
-  std::size_t write_all(const char* s, std::error_code& ec) const {
+  template <std::same_as<char> C>
+  std::size_t write_all(const C* s) const {
+    return write_all(std::string_view(s));
+  }
+  template <std::same_as<char> C>
+  std::size_t write_all(const C* s, std::error_code& ec) const {
     return write_all(std::string_view(s), ec);
   }
-  std::size_t write_all(std::span<const const_buffer> bs) const;
-  std::size_t write_all(std::span<const const_buffer> bs, std::error_code& ec) const;
+  std::size_t write_all(const_buffers bs) const;
+  std::size_t write_all(const_buffers bs, std::error_code& ec) const;
   // As much as goes without waiting, but at least one byte.
   std::size_t write_some(const_buffer b) const;
   std::size_t write_some(const_buffer b, std::error_code& ec) const;
-  std::size_t write_some(std::span<const const_buffer> bs) const;
-  std::size_t write_some(std::span<const const_buffer> bs, std::error_code& ec) const;
+  std::size_t write_some(const_buffers bs) const;
+  std::size_t write_some(const_buffers bs, std::error_code& ec) const;
   // From a file, without copying: n bytes from offset, or up to its end. How many.
   std::size_t send_file(int file, off_t offset, std::size_t n) const;
   std::size_t send_file(int file, off_t offset, std::size_t n, std::error_code& ec) const;
@@ -295,6 +311,8 @@ class WEFT_API listener : public detail::socket_handle {
 
 // A socket of datagrams that is not connected.
 class WEFT_API packet_conn : public detail::rw_handle {
+  using text = detail::given<std::string_view>;
+
  public:
   using rw_handle::rw_handle;
   // One datagram, cut to the buffer, and where it came from.
@@ -302,10 +320,10 @@ class WEFT_API packet_conn : public detail::rw_handle {
   std::pair<std::size_t, address> read_from(buffer b, std::error_code& ec) const;
   std::size_t write_to(const_buffer b, const address& to) const;
   std::size_t write_to(const_buffer b, const address& to, std::error_code& ec) const;
-  std::size_t write_to(std::string_view s, const address& to) const {
+  std::size_t write_to(text s, const address& to) const {
     return write_to(std::as_bytes(std::span(s)), to);
   }
-  std::size_t write_to(std::string_view s, const address& to, std::error_code& ec) const {
+  std::size_t write_to(text s, const address& to, std::error_code& ec) const {
     return write_to(std::as_bytes(std::span(s)), to, ec);
   }
 };
@@ -328,6 +346,9 @@ WEFT_API conn dial(const context& ctx, std::string_view network, std::string_vie
                    std::error_code& ec);
 WEFT_API conn dial(std::string_view network, const address& to);
 WEFT_API conn dial(std::string_view network, const address& to, std::error_code& ec);
+WEFT_API conn dial(const context& ctx, std::string_view network, const address& to);
+WEFT_API conn dial(const context& ctx, std::string_view network, const address& to,
+                   std::error_code& ec);
 
 // Never blocks a P: names are looked up on threads of their own. port: a number or a service's
 // name.

@@ -24,6 +24,7 @@ struct config {
   std::uint32_t schedtrace = 0;  // milliseconds; not 0: prints a line about the scheduler so often
   bool scheddetail = false;      // with schedtrace: a line for each P, M and G too
   bool leakcheck = false;        // when main has returned: reports goroutines that are leaked
+  bool attach = false;           // the tool `weft` may look at this process, see debug::attach
 
   // WEFT_PROCS, WEFT_STACK, WEFT_MAX_THREADS, WEFT_PREEMPT, WEFT_DEBUG over the defaults. Throws
   // std::invalid_argument that names the variable if one does not parse.

@@ -176,7 +176,8 @@ requires detail::recv_handler<std::decay_t<F>, detail::element_in<C>>
       std::forward<C>(c), std::forward<F>(f));
 }
 
-template <detail::sends C, class V, class F = detail::no_handler>
+template <detail::sends C, class V = detail::element_of<detail::element_in<C>>,
+          class F = detail::no_handler>
 requires(!std::is_void_v<detail::element_in<C>> &&
          std::convertible_to<V, detail::element_of<detail::element_in<C>>> &&
          detail::plain_handler<std::decay_t<F>>) [[nodiscard]] auto send(C&& c, V&& v, F&& f = {}) {
@@ -221,7 +222,7 @@ int select(K&&... ks) {
   if constexpr (count == 0) {
     block_for_ever(blocked_on::no_cases);
   } else {
-    std::array<select_case, count> cases;
+    std::array<select_case, sizeof...(K)> cases;
     std::int64_t deadline = chan_core::forever;
     int index = 0, timeout_index = -1, otherwise_index = -1;
     const auto prepare = [&](auto& k) {
@@ -266,7 +267,11 @@ class selector {
  public:
   selector() = default;
   selector(selector&&) noexcept = default;
-  selector& operator=(selector&&) noexcept = default;
+  selector& operator=(selector&& o) noexcept {
+    // A vector that is moved to itself may be empty then. The rest is one wait's.
+    if (this != &o) entries_ = std::move(o.entries_);
+    return *this;
+  }
 
   template <detail::receives C, class F = detail::no_handler>
   requires detail::recv_handler<std::decay_t<F>, detail::element_in<C>> selector& recv(C&& c,
@@ -275,7 +280,8 @@ class selector {
     add<recv_entry<T, std::decay_t<F>>>(recv_chan<T>(std::forward<C>(c)), std::forward<F>(f));
     return *this;
   }
-  template <detail::sends C, class V, class F = detail::no_handler>
+  template <detail::sends C, class V = detail::element_of<detail::element_in<C>>,
+            class F = detail::no_handler>
   requires(!std::is_void_v<detail::element_in<C>> &&
            std::convertible_to<V, detail::element_of<detail::element_in<C>>> &&
            detail::plain_handler<std::decay_t<F>>) selector& send(C&& c, V&& v, F&& f = {}) {

@@ -13,6 +13,7 @@
 // preempts.
 #pragma once
 
+#include <csignal>
 #include <initializer_list>
 #include <stdexcept>
 #include <utility>

@@ -37,14 +37,20 @@ class mutex {
   mutex& operator=(const mutex&) = delete;
 
   void lock() {
-    detail::preempt_point();
+    const std::uint32_t me = detail::lock_point();
     // Acquire: with unlock's release. See mutex.cc, X1: a bit that was clear is ours.
-    if ((word_.fetch_or(locked, std::memory_order_acquire) & locked) != 0) [[unlikely]]
+    if ((word_.fetch_or(locked, std::memory_order_acquire) & locked) != 0) [[unlikely]] {
       lock_slow(detail::no_deadline);
+      return;
+    }
+    owner_.store(me, std::memory_order_relaxed);
   }
   bool try_lock() noexcept {
-    return (word_.load(std::memory_order_relaxed) & locked) == 0 &&
-           (word_.fetch_or(locked, std::memory_order_acquire) & locked) == 0;
+    if ((word_.load(std::memory_order_relaxed) & locked) != 0 ||
+        (word_.fetch_or(locked, std::memory_order_acquire) & locked) != 0)
+      return false;
+    owner_.store(detail::lock_owner(), std::memory_order_relaxed);
+    return true;
   }
   template <class Rep, class Period>
   bool try_lock_for(const std::chrono::duration<Rep, Period>& d) {
@@ -57,17 +63,19 @@ class mutex {
     return try_lock() || detail::before(tp, [this](std::int64_t t) { return lock_slow(t); });
   }
   void unlock() noexcept {
-    std::uint32_t w = word_.load(std::memory_order_relaxed);
+    owner_.store(0, std::memory_order_relaxed);
+    std::uint32_t w = locked;
     // Release: with the acquire of the next one to lock. The last touch.
-    if (!wakes_nobody(w) ||
-        !word_.compare_exchange_strong(w, w & ~locked, std::memory_order_release,
-                                       std::memory_order_relaxed)) [[unlikely]]
+    if (!word_.compare_exchange_strong(w, 0, std::memory_order_release, std::memory_order_relaxed))
+        [[unlikely]]
       unlock_slow(w);
   }
 
  private:
   struct impl;
-  static constexpr std::uint32_t locked = 1, woken = 2, starving = 4, waiters = 8;
+  friend struct detail::lock_view;
+  // Above them the run of the goroutine that was woken, while `woken` is set; 0: a spinner's claim.
+  static constexpr std::uint32_t locked = 1, woken = 2, starving = 4, waiters = 8, run_unit = 16;
   static constexpr bool wakes_nobody(std::uint32_t w) noexcept {
     return w == locked || (w & (locked | woken | starving)) == (locked | woken);
   }
@@ -75,7 +83,7 @@ class mutex {
   WEFT_API void unlock_slow(std::uint32_t w) noexcept;
 
   std::atomic<std::uint32_t> word_{0};
-  std::uint32_t woken_run_ = 0;  // the run of the goroutine that was woken last; under queue's lock
+  std::atomic<std::uint32_t> owner_{0};  // lock_point's; 0 while it is being locked or unlocked
   detail::wait_list queue_;
 };
 
@@ -94,8 +102,11 @@ class shared_mutex {
   bool try_lock() noexcept {
     std::uint64_t w = 0;
     // Acquire: with the release of both unlocks.
-    return word_.compare_exchange_strong(w, writer, std::memory_order_acquire,
-                                         std::memory_order_relaxed);
+    if (!word_.compare_exchange_strong(w, writer, std::memory_order_acquire,
+                                       std::memory_order_relaxed))
+      return false;
+    owner_.store(detail::lock_owner(), std::memory_order_relaxed);
+    return true;
   }
   template <class Rep, class Period>
   bool try_lock_for(const std::chrono::duration<Rep, Period>& d) {
@@ -108,6 +119,7 @@ class shared_mutex {
     return try_lock() || detail::before(tp, [this](std::int64_t t) { return lock_slow(t); });
   }
   void unlock() noexcept {
+    owner_.store(0, std::memory_order_relaxed);
     std::uint64_t w = writer;
     // Release: with the acquire of the next one to lock. The last touch.
     if (!word_.compare_exchange_strong(w, 0, std::memory_order_release, std::memory_order_relaxed))
@@ -151,6 +163,7 @@ class shared_mutex {
 
  private:
   struct impl;
+  friend struct detail::lock_view;
   static constexpr std::uint64_t writer = 1, waiters = 2, reader = 4;
   // The last reader, and somebody waits: it lets them in.
   static constexpr bool last_of_many(std::uint64_t w) noexcept {
@@ -163,6 +176,7 @@ class shared_mutex {
 
   std::atomic<std::uint64_t> word_{0};  // readers inside, `waiters`, `writer`
   detail::wait_list readers_, writers_;
+  std::atomic<std::uint32_t> owner_{0};  // the writer's lock_point; 0: readers, or on its way
 };
 
 // std::condition_variable over weft::mutex. notify_one wakes in order of arrival.
@@ -280,7 +294,7 @@ class wait_group {
   wait_group& operator=(const wait_group&) = delete;
 
   // Throws std::logic_error, and changes nothing, if the counter would become negative.
-  void add(std::ptrdiff_t n) {
+  void add(std::ptrdiff_t n = 1) {
     if (detail::any_bubble()) [[unlikely]]
       gate_.tie();
     if (!gate_.add(n)) throw std::logic_error("sync: negative WaitGroup counter");
@@ -514,8 +528,8 @@ class semaphore {
 // std::latch.
 class latch {
  public:
-  static constexpr std::ptrdiff_t max() noexcept {
-    return std::numeric_limits<std::ptrdiff_t>::max() / 2;
+  static constexpr std::ptrdiff_t(max)() noexcept {
+    return (std::numeric_limits<std::ptrdiff_t>::max)() / 2;
   }
   constexpr explicit latch(std::ptrdiff_t expected) : gate_(checked(expected)) {}
   latch(const latch&) = delete;
@@ -590,8 +604,8 @@ class barrier : detail::barrier_base {
     explicit arrival_token(std::uint64_t p) noexcept : phase(p) {}
     std::uint64_t phase;
   };
-  static constexpr std::ptrdiff_t max() noexcept {
-    return std::numeric_limits<std::ptrdiff_t>::max();
+  static constexpr std::ptrdiff_t(max)() noexcept {
+    return (std::numeric_limits<std::ptrdiff_t>::max)();
   }
   constexpr explicit barrier(std::ptrdiff_t expected,
                              CompletionFunction completion = CompletionFunction())

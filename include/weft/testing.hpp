@@ -48,7 +48,8 @@ namespace weft::testing {
 //
 // Returns when all have ended: f's result. Throws what f threw; else deadlock, if some never end.
 // goid() counts from 1, which is f. May be called by a goroutine, or by a plain thread with or
-// without a run somewhere; not inside a bubble (std::logic_error).
+// without a run somewhere (std::logic_error if that ends while it is under way); not inside a
+// bubble (std::logic_error).
 template <class F>
 requires std::invocable<F>
 decltype(auto) bubble(std::uint64_t seed, F&& f) {

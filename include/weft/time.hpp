@@ -27,7 +27,8 @@ namespace detail {
 WEFT_API void sleep_until_ns(std::int64_t deadline);
 
 // The state behind timer, ticker and after_func, in one block with its channel.
-WEFT_API chan_ref make_timer(std::int64_t deadline, std::int64_t period);
+// A timer has two handles, c for the user and its own: both are counted already.
+WEFT_API chan_core* make_timer(std::int64_t deadline, std::int64_t period);
 WEFT_API chan_ref make_func_timer(std::int64_t deadline, void (*run)(void*), void* arg,
                                   void (*drop)(void*) noexcept);
 // Whether it was going to fire, or had fired and nobody has received it yet.
@@ -35,19 +36,13 @@ WEFT_API bool stop_timer(chan_core* c) noexcept;
 WEFT_API bool reset_timer(chan_core* c, std::int64_t deadline, std::int64_t period) noexcept;
 [[noreturn]] WEFT_API void throw_timer_misuse(const char* what);
 
-WEFT_API recv_chan<clock::time_point> timer_channel(const chan_ref& c) noexcept;
+using timer_chan = recv_chan<clock::time_point>;
 
-// Time points of any clock, as one of ours.
-template <class Clock, class Duration>
-std::int64_t to_deadline(std::chrono::time_point<Clock, Duration> tp) {
-  if (tp == std::chrono::time_point<Clock, Duration>::max()) return INT64_MAX;
-  if constexpr (std::is_same_v<Clock, clock>) {
-    return to_ns(tp.time_since_epoch());
-  } else {
-    if (std::is_same_v<Clock, std::chrono::steady_clock> && bubble_here() == 0)
-      return to_ns(tp.time_since_epoch());
-    return deadline_in(tp - Clock::now());
-  }
+// Both at once if they are still the same.
+inline void let_go(timer_chan& c, chan_ref& own) noexcept {
+  if (own.get() == nullptr || chan_access::ref(c).get() != own.get()) return;
+  (void)chan_access::take(c).give_up();
+  own.give_up()->release(2);
 }
 
 }  // namespace detail
@@ -65,9 +60,9 @@ template <class Rep, class Period>
 template <class Clock, class Duration>
 void sleep_until(std::chrono::time_point<Clock, Duration> tp) {
   do {
-    detail::sleep_until_ns(detail::to_deadline(tp));
+    detail::sleep_until_ns(detail::deadline_at(tp));
     // A clock that was set meanwhile. In a bubble another clock than ours stands nearly still.
-  } while (Clock::now() < tp && detail::bubble_here() == 0);
+  } while (detail::ns_ahead(tp) > 0 && detail::bubble_here() == 0);
 }
 
 class timer {
@@ -77,7 +72,12 @@ class timer {
   timer() noexcept = default;
   template <class Rep, class Period>
   explicit timer(std::chrono::duration<Rep, Period> d)
-      : timer(detail::make_timer(detail::deadline_in(d), 0), true) {}
+      : timer(detail::make_timer(detail::deadline_in(d), 0)) {}
+  timer(const timer&) = default;
+  timer(timer&&) noexcept = default;
+  timer& operator=(const timer&) = default;
+  timer& operator=(timer&&) noexcept = default;
+  ~timer() { detail::let_go(c, s_); }
 
   // True: it will not fire any more, and would have.
   bool stop() const {
@@ -93,9 +93,9 @@ class timer {
   }
 
  private:
-  timer(detail::chan_ref s, bool with_channel) : s_(std::move(s)) {
-    if (with_channel) c = detail::timer_channel(s_);
-  }
+  explicit timer(detail::chan_core* twice) noexcept
+      : c(detail::chan_access::adopt<detail::timer_chan>(detail::chan_ref(twice))), s_(twice) {}
+  explicit timer(detail::chan_ref function) noexcept : s_(std::move(function)) {}
   template <class Rep, class Period, std::invocable F>
   friend timer after_func(std::chrono::duration<Rep, Period> d, F&& f);
   detail::chan_ref s_;
@@ -110,8 +110,9 @@ class ticker {
   explicit ticker(std::chrono::duration<Rep, Period> d) {
     if (d <= d.zero()) detail::throw_timer_misuse("non-positive interval for NewTicker");
     const std::int64_t ns = detail::to_ns(d);
-    s_ = detail::make_timer(detail::deadline_after(ns), ns);
-    c = detail::timer_channel(s_);
+    detail::chan_core* twice = detail::make_timer(detail::deadline_after(ns), ns);
+    c = detail::chan_access::adopt<detail::timer_chan>(detail::chan_ref(twice));
+    s_ = detail::chan_ref(twice);
   }
   void stop() const noexcept {
     if (s_.get() != nullptr) detail::stop_timer(s_.get());
@@ -145,9 +146,8 @@ timer after_func(std::chrono::duration<Rep, Period> d, F&& f) {
   using fn = std::decay_t<F>;
   auto owned = std::make_unique<fn>(std::forward<F>(f));
   timer t(detail::make_func_timer(
-              detail::deadline_in(d), [](void* p) { std::invoke(*static_cast<fn*>(p)); },
-              owned.get(), [](void* p) noexcept { delete static_cast<fn*>(p); }),
-          false);
+      detail::deadline_in(d), [](void* p) { std::invoke(*static_cast<fn*>(p)); }, owned.get(),
+      [](void* p) noexcept { delete static_cast<fn*>(p); }));
   (void)owned.release();
   return t;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The atomics seam: every atomic of the runtime is a weft::rt::atomic, so that a model build can
-// put its own type here and decide each interleaving and each stale read. Nothing else in src/
-// names std::atomic.
+// The atomics seam: every atomic of the runtime is a weft::rt::atomic, so that the systematic tests
+// can put their own header in the place of this one and decide each interleaving and each stale
+// read (tests/systematic/seam). Nothing else in src/ names std::atomic.
 //
 // Also the two things that are not C++ atomics but belong beside them: the spin hint and the
 // compiler barrier.
@@ -29,6 +29,8 @@ inline void cpu_relax() noexcept {
                    : "memory");  // `yield` is a no-op on most cores; `isb` really waits a little
 #endif
 }
+
+inline void fence(std::memory_order o) noexcept { std::atomic_thread_fence(o); }
 
 inline void compiler_barrier() noexcept { asm volatile("" ::: "memory"); }
 

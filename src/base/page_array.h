@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <type_traits>
 
+#include "base/chaos.h"
 #include "base/fatal.h"
 
 namespace weft::rt {
@@ -37,6 +38,8 @@ class page_array {
     const std::size_t old = bytes_;
     bytes_ = old == 0 ? first_bytes : 2 * old;
     const int saved = errno;
+    if (const int err = chaos::fault("mremap"); err != 0)
+      fatal_errno("out of memory: cannot grow an array", err);
     void* p = old == 0 ? ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
                        : ::mremap(items_, old, bytes_, MREMAP_MAYMOVE);

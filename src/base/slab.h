@@ -29,6 +29,7 @@
 #include <type_traits>
 
 #include "base/atomic.h"
+#include "base/chaos.h"
 #include "base/fatal.h"
 #include "base/print.h"
 
@@ -46,6 +47,7 @@ inline constexpr std::size_t block_bytes = 64 * 1024;
 
 inline void* map_pages(std::size_t bytes) noexcept {
   const int saved = errno;
+  if (const int err = chaos::fault("mmap"); err != 0) out_of_memory(bytes, err);
   void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) out_of_memory(bytes, errno);
   errno = saved;

@@ -22,6 +22,7 @@
 #include <functional>
 #include <memory>
 
+#include "base/chaos.h"
 #include "base/random.h"
 #include "chan/wait.h"
 #include "weft/detail/chan_core.hpp"
@@ -118,10 +119,10 @@ struct selection {
       if (i == 0 || channel(i) != channel(i - 1)) channel(i)->lock();
     }
   }
-  void unlock_all() noexcept {
+  void unlock_all(const chan_core* but = nullptr) noexcept {
     for (std::size_t i = n; i-- > 0;) {
       chan_core* c = channel(i);
-      if (i == 0 || c != channel(i - 1)) c->unlock();
+      if ((i == 0 || c != channel(i - 1)) && c != but) c->unlock();
     }
   }
   // Those on one channel are served in the order in which they queue: that has to be random too.
@@ -140,7 +141,7 @@ struct selection {
   }
   void pin_all() noexcept {
     for (std::size_t i = 0; i < n; ++i) {
-      if (i == 0 || channel(i) != channel(i - 1)) ++channel(i)->pins_;
+      if (i == 0 || channel(i) != channel(i - 1)) channel(i)->pin();
     }
   }
   // Only its bubble can wake one that waits on that one's channels and no other.
@@ -170,30 +171,36 @@ select_result selection::try_one(const select_case* cases, std::size_t n) {
   return {r == op_result::would_block ? -1 : static_cast<int>(ready.winner()), r};
 }
 
-// Under the locks; without them if it returns a case or throws.
+// Under the locks; without them if it returns a case or throws. All of them are needed to know that
+// nothing is ready, and only its own for what is: a move of the user's may sleep, and timers and
+// cancellations must not wait for it because they share a select with it.
 select_result selection::try_all() {
+  const rt::in_runtime inside;  // until whoever is taken out of a queue has been woken
   struct guard {
-    selection* s;
+    chan_core* locked = nullptr;
     chan_wait* woken = nullptr;
     ~guard() {
-      if (s != nullptr) s->unlock_all();
+      if (locked != nullptr) locked->unlock();
       if (woken != nullptr) woken->w->wake();
     }
-  } g{this};
+  } g;
   for (;;) {
     lottery ready;
     for (std::size_t i = 0; i < n; ++i) {
       if (looks_ready(cases[order[i]])) ready.offer(order[i]);
     }
-    if (ready.empty()) break;
+    if (ready.empty()) return {-1, op_result::would_block};  // the locks stay
     const select_case& k = cases[ready.winner()];
+    g.locked = k.c;
+    unlock_all(k.c);
     const op_result r =
         k.is_send ? k.c->send_now(k.value, &g.woken) : k.c->recv_now(k.to, &g.woken);
     if (r != op_result::would_block) return {static_cast<int>(ready.winner()), r};
     // All who waited there were somebody else's, and are out of the queue now.
+    g.locked = nullptr;
+    k.c->unlock();
+    lock_all();
   }
-  g.s = nullptr;  // the locks stay
-  return {-1, op_result::would_block};
 }
 
 // Under the locks; without them when it returns.
@@ -219,7 +226,9 @@ select_result selection::wait() {
     rt::park(
         [](void*, void* arg) {
           auto* self = static_cast<selection*>(arg);
-          if (self->deadline != chan_core::forever) rt::arm(&self->timer, self->deadline);
+          rt::chaos::point("select.commit");
+          if (self->deadline != chan_core::forever)
+            rt::arm(&self->timer, self->deadline, self->w.g);
           self->unlock_all();
         },
         this, wait_reason::select);
@@ -236,6 +245,7 @@ select_result selection::wait() {
 // another channel of ours runs under its own.
 select_result selection::leave_all() noexcept {
   select_result result{-1, op_result::timeout};
+  rt::chaos::point("select.leave");
   for (std::size_t i = 0; i < n;) {
     chan_core* c = channel(i);
     c->lock();
@@ -245,7 +255,7 @@ select_result selection::leave_all() noexcept {
       if (r.won)
         result = {static_cast<int>(r.index), r.success ? op_result::ok : op_result::closed};
     } while (++i < n && channel(i) == c);
-    const bool last = --c->pins_ == 0 && c->orphan_;
+    const bool last = c->unpin();
     c->unlock();
     if (last) c->destroy();
   }
@@ -297,6 +307,7 @@ select_result select_cases(const select_case* cases, std::size_t n, std::int64_t
   auto* records = reinterpret_cast<chan_wait*>(more != nullptr ? more.get() : inline_records);
   selection s{cases, live, order, records, deadline, {}, {}, {}};
   if (live > 1) s.sort();
+  rt::chaos::point("select.lock");
   s.lock_all();
   const select_result r = s.try_all();
   if (r.index >= 0) return r;

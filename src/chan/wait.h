@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/atomic.h"
+#include "base/chaos.h"
 #include "base/fatal.h"
 #include "sched/bubble.h"
 #include "sched/timers.h"
@@ -24,12 +25,18 @@ inline void chan_core::lock() noexcept {
 }
 
 inline void chan_core::unlock() noexcept {
+  let_go();
+  rt::leave_rt();
+}
+
+// The lock alone. Who has taken somebody out of a queue stays in the runtime until he is woken: it
+// may be stopped where it leaves, and for good if its run is over.
+inline void chan_core::let_go() noexcept {
   // No read-modify-write; see lock_slow for the one who comes between the two.
   const std::uint32_t was = lock_.load(std::memory_order_relaxed);
   lock_.store(0, std::memory_order_release);  // with lock's acquire
   if (was == contended) [[unlikely]]
     unlock_slow(&lock_);
-  rt::leave_rt();
 }
 
 inline void chan_core::check_bubble(const char* what) const noexcept {
@@ -69,14 +76,21 @@ class claim {
  private:
   static constexpr std::uint32_t open = 0, taken = 1, busy = 2, expired = 3;
   bool win(std::uint32_t as) noexcept {
-    for (;;) {
+    rt::chaos::point("select.claim");
+    for (int looks = 0;; ++looks) {
       std::uint32_t s = open;
       if (state_.compare_exchange_weak(s, as, std::memory_order_acq_rel, std::memory_order_acquire))
         return true;
       if (s == taken) return false;
-      rt::cpu_relax();  // a move is under way; it may throw, so we cannot pass by
+      // A move is under way; it may throw, so we cannot pass by.
+      if (looks < 1000) {
+        rt::cpu_relax();
+      } else {
+        wait_for_move(s);
+      }
     }
   }
+  void wait_for_move(std::uint32_t state) noexcept;
   std::atomic<std::uint32_t> state_{open};
 };
 

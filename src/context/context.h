@@ -20,6 +20,12 @@
 // the same once the callers are ordinary functions (they save the same six registers in their
 // prologues) and puts assembly into string literals.
 //
+// weft_start and weft_leave are for goroutines that begin and end: the first makes do without a
+// frame on the fresh stack, the second saves nothing. Between them they neither pop nor push a
+// return address more than they should, so one who starts a goroutine and waits for it comes back
+// to a predictor that still knows its frames; with weft_switch both ways each of them was guessed
+// wrongly (spawn and join: 92 ns against 70).
+//
 // Runs on the stack it leaves, then on the one it enters. No allocation, no TLS.
 #pragma once
 
@@ -30,6 +36,10 @@
 extern "C" {
 using weft_commit = void (*)(void* a, void* b);
 void weft_switch(void** from, void* to, weft_commit commit, void* a, void* b) noexcept;
+// The same onto a fresh stack that ends at `top` (16-byte aligned): fn(arg, null, null) there,
+// which never returns, with the default floating-point environment.
+void weft_start(void** from, std::uintptr_t top, weft_commit commit, void* a, void* b,
+                void (*fn)(void*, void*, void*), void* arg) noexcept;
 // First frame of every goroutine: calls fn(a, b, c) on the fresh stack; the unwinder and gdb stop
 // here.
 // Calls fn(arg) on the stack whose top is `sp`; returns to this one, also by an exception.
@@ -98,6 +108,22 @@ inline void* make_context(std::uintptr_t top, entry_fn fn, void* a, void* b = nu
   f->lr = entry_address();
 #endif
   return f;
+}
+
+// weft_switch for one who will not come back: nothing is saved. A jump, not a call (see above).
+[[noreturn, gnu::always_inline]] inline void leave_stack(void* to, weft_commit commit, void* a,
+                                                         void* b) noexcept {
+#if defined(__x86_64__)
+  register void* b_in asm("r8") = b;
+  asm volatile("jmp weft_leave" : : "S"(to), "d"(commit), "c"(a), "r"(b_in) : "memory");
+#else
+  register void* to_in asm("x1") = to;
+  register weft_commit commit_in asm("x2") = commit;
+  register void* a_in asm("x3") = a;
+  register void* b_in asm("x4") = b;
+  asm volatile("b weft_leave" : : "r"(to_in), "r"(commit_in), "r"(a_in), "r"(b_in) : "memory");
+#endif
+  __builtin_unreachable();
 }
 
 // What make_context gives a new goroutine, for one that takes over a stack without a switch.

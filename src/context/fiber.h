@@ -88,7 +88,9 @@ inline void register_stack([[maybe_unused]] std::uintptr_t lo,
 // `last`: the leaving stack will not be entered again.
 void fiber_switch(fiber& from, fiber& to, bool last, void** from_sp, void* to_sp,
                   weft_commit commit, void* a, void* b) noexcept;
+constexpr bool fibers_are_tracked = true;
 #else
+constexpr bool fibers_are_tracked = false;
 [[gnu::always_inline]] inline void fiber_switch(fiber&, fiber&, bool, void** from_sp, void* to_sp,
                                                 weft_commit commit, void* a, void* b) noexcept {
   weft_switch(from_sp, to_sp, commit, a, b);

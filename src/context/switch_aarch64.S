@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// weft_switch and weft_entry for aarch64, AAPCS64. The contract is in context.h; the layout of what is stored
+// weft_switch and its kin for aarch64, AAPCS64. The contract is in context.h; the layout of what is stored
 // here is switch_frame there. The CFI remarks of switch_x86_64.S hold here too.
-        .text
-        .globl  weft_switch
-        .hidden weft_switch
-        .type   weft_switch, %function
-        .p2align 4
-weft_switch:                            // x0 = from, x1 = to, x2 = commit, x3 = a, x4 = b
-        .cfi_startproc
-        hint    #34                     // bti c
+        // Onto this stack, as switch_frame; fpcr is then in x9 too: writing it is slow, and it is nearly always
+        // the same.
+        .macro  save_context
         sub     sp, sp, #176
         .cfi_adjust_cfa_offset 176
         stp     x19, x20, [sp, #0]
@@ -43,12 +38,24 @@ weft_switch:                            // x0 = from, x1 = to, x2 = commit, x3 =
         .cfi_rel_offset d15, 152
         mrs     x9, fpcr
         str     x9, [sp, #160]
+        .endm
+
+        .text
+        .globl  weft_switch
+        .hidden weft_switch
+        .type   weft_switch, %function
+        .p2align 4
+weft_switch:                            // x0 = from, x1 = to, x2 = commit, x3 = a, x4 = b
+        .cfi_startproc
+        hint    #34                     // bti c
+        save_context
         mov     x10, sp
         str     x10, [x0]
         mov     sp, x1                  // from here on we stand on the other stack
+.Larrive:
         ldr     x10, [sp, #160]
         cmp     x10, x9
-        b.eq    1f                      // writing fpcr is slow; it is nearly always the same
+        b.eq    1f
         msr     fpcr, x10
 1:      ldp     x19, x20, [sp, #0]
         ldp     x21, x22, [sp, #16]
@@ -91,6 +98,65 @@ weft_switch:                            // x0 = from, x1 = to, x2 = commit, x3 =
         .cfi_endproc
         .size   weft_switch, .-weft_switch
 
+        .globl  weft_start
+        .hidden weft_start
+        .type   weft_start, %function
+        .p2align 4
+weft_start:                             // x0 = from, x1 = top, x2 = commit, x3 = a, x4 = b, x5 = fn, x6 = arg
+        .cfi_startproc
+        hint    #34                     // bti c
+        save_context
+        mov     x10, sp
+        str     x10, [x0]
+        mov     sp, x1                  // from here on we stand on the new stack, on which nobody returns
+        .cfi_undefined x30
+        mov     x19, x5
+        mov     x20, x6
+        mov     x21, xzr                // what the starter had in its registers is not to lie in our frames:
+        mov     x22, xzr                // the leak finder would take it for something that we know
+        mov     x23, xzr
+        mov     x24, xzr
+        mov     x25, xzr
+        mov     x26, xzr
+        mov     x27, xzr
+        mov     x28, xzr
+        mov     x29, xzr
+        fmov    d8, xzr
+        fmov    d9, xzr
+        fmov    d10, xzr
+        fmov    d11, xzr
+        fmov    d12, xzr
+        fmov    d13, xzr
+        fmov    d14, xzr
+        fmov    d15, xzr
+        cbz     x9, 1f
+        msr     fpcr, xzr
+1:      cbz     x2, 2f
+        mov     x16, x2
+        mov     x0, x3
+        mov     x1, x4
+        blr     x16
+2:      mov     x0, x20
+        mov     x1, xzr
+        mov     x2, xzr
+        adr     x30, .Lended
+        br      x19
+        .cfi_endproc
+        .size   weft_start, .-weft_start
+
+        .globl  weft_leave
+        .hidden weft_leave
+        .type   weft_leave, %function
+        .p2align 4
+weft_leave:                             // x1 = to, x2 = commit, x3 = a, x4 = b; jumped to
+        .cfi_startproc
+        .cfi_undefined x30
+        mrs     x9, fpcr
+        mov     sp, x1
+        b       .Larrive
+        .cfi_endproc
+        .size   weft_leave, .-weft_leave
+
         .globl  weft_call_on
         .hidden weft_call_on
         .type   weft_call_on, %function
@@ -132,6 +198,7 @@ weft_entry:                             // x19 = fn, x20 = a, x21 = b, x22 = c
         mov     x1, x21
         mov     x2, x22
         blr     x19
+.Lended:
         brk     #1                      // fn never returns
         .cfi_endproc
         .size   weft_entry, .-weft_entry

@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// weft_switch and weft_entry for x86-64, System V ABI. The contract is in context.h; the layout of what is
+// weft_switch and its kin for x86-64, System V ABI. The contract is in context.h; the layout of what is
 // pushed here is switch_frame there.
 //
 // The CFI is true at every instruction on both stacks: they hold the same frame at the same distance from the
 // CFA, so the unwinder may stop anywhere in between. weft_entry marks its return address undefined: gdb and
 // the C++ unwinder end there.
-        .text
-        .globl  weft_switch
-        .hidden weft_switch
-        .type   weft_switch, @function
-        .p2align 4
-weft_switch:                            // rdi = from, rsi = to, rdx = commit, rcx = a, r8 = b
-        .cfi_startproc
-        endbr64
+        // Onto this stack, as switch_frame: 56 bytes, with the return address 64. The control words are then
+        // in eax and r9d too: as a rule they are equal, and loading them is slow.
+        .macro  save_context
         pushq   %rbp
         .cfi_adjust_cfa_offset 8
         .cfi_rel_offset %rbp, 0
@@ -35,11 +30,24 @@ weft_switch:                            // rdi = from, rsi = to, rdx = commit, r
         .cfi_adjust_cfa_offset 8
         stmxcsr (%rsp)
         fnstcw  4(%rsp)
-        movl    (%rsp), %eax            // equal as a rule, and loading them is slow
+        movl    (%rsp), %eax
         movzwl  4(%rsp), %r9d
+        .endm
+
+        .text
+        .globl  weft_switch
+        .hidden weft_switch
+        .type   weft_switch, @function
+        .p2align 4
+weft_switch:                            // rdi = from, rsi = to, rdx = commit, rcx = a, r8 = b
+        .cfi_startproc
+        endbr64
+        save_context
         movq    %rsp, (%rdi)
         movq    %rsi, %rsp              // from here on we stand on the other stack
-        cmpl    (%rsp), %eax
+.Larrive:
+        xorl    (%rsp), %eax
+        testl   $~0x3f, %eax            // the flags of what has happened belong to nobody over a call
         jne     2f
         cmpw    4(%rsp), %r9w
         jne     2f
@@ -77,6 +85,66 @@ weft_switch:                            // rdi = from, rsi = to, rdx = commit, r
         .cfi_endproc
         .size   weft_switch, .-weft_switch
 
+        .globl  weft_start
+        .hidden weft_start
+        .type   weft_start, @function
+        .p2align 4
+weft_start:                             // rdi = from, rsi = top, rdx = commit, rcx = a, r8 = b, r9 = fn, (rsp + 8) = arg
+        .cfi_startproc
+        endbr64
+        movq    8(%rsp), %r10
+        movq    %r9, %r11
+        save_context
+        movq    %rsp, (%rdi)
+        movq    %rsi, %rsp              // from here on we stand on the new stack, on which nobody returns
+        .cfi_undefined %rip
+        movq    %r10, %rbx
+        movq    %r11, %r12
+        xorl    %r13d, %r13d            // what the starter had in its registers is not to lie in our frames:
+        xorl    %r14d, %r14d            // the leak finder would take it for something that we know
+        xorl    %r15d, %r15d
+        xorl    $0x1f80, %eax
+        testl   $~0x3f, %eax
+        jne     2f
+        cmpw    $0x037f, %r9w
+        jne     2f
+3:      xorl    %ebp, %ebp
+        testq   %rdx, %rdx
+        jz      1f
+        movq    %rcx, %rdi
+        movq    %r8, %rsi
+        callq   *%rdx
+1:      movq    %rbx, %rdi
+        xorl    %esi, %esi
+        xorl    %edx, %edx
+        leaq    .Lended(%rip), %rax
+        pushq   %rax
+        jmp     *%r12
+2:      pushq   $0x1f80
+        ldmxcsr (%rsp)
+        movl    $0x037f, (%rsp)
+        fldcw   (%rsp)
+        popq    %rax
+        jmp     3b
+        .cfi_endproc
+        .size   weft_start, .-weft_start
+
+        .globl  weft_leave
+        .hidden weft_leave
+        .type   weft_leave, @function
+        .p2align 4
+weft_leave:                             // rsi = to, rdx = commit, rcx = a, r8 = b; jumped to
+        .cfi_startproc
+        .cfi_undefined %rip
+        stmxcsr -4(%rsp)
+        fnstcw  -8(%rsp)
+        movl    -4(%rsp), %eax
+        movzwl  -8(%rsp), %r9d
+        movq    %rsi, %rsp
+        jmp     .Larrive
+        .cfi_endproc
+        .size   weft_leave, .-weft_leave
+
         .globl  weft_call_on
         .hidden weft_call_on
         .type   weft_call_on, @function
@@ -113,6 +181,7 @@ weft_entry:                             // r13 = fn, r12 = a, rbx = b, r14 = c, 
         movq    %rbx, %rsi
         movq    %r14, %rdx
         callq   *%r13
+.Lended:
         ud2                             // fn never returns
         .cfi_endproc
         .size   weft_entry, .-weft_entry

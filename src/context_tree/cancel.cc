@@ -111,6 +111,8 @@ void cancellation::begin(cancel_node* root, errc why, const std::exception_ptr& 
     await_published(root);
     return;
   }
+  // Nobody is stopped between claim and publish: others spin until then, on g0 too.
+  const rt::in_runtime inside;
   passes p{*this, static_cast<int>(why), cause};
   if (!p.claim(root)) {
     await_published(root);

@@ -29,6 +29,10 @@ struct alignas(64) small_block {
 struct alignas(64) chan_cell {
   char bytes[192];
 };
+// The same for one with a dozen words of buffer, and for a timer.
+struct alignas(64) large_chan_cell {
+  char bytes[320];
+};
 
 // Before a pool; owner only.
 template <class T>
@@ -51,6 +55,7 @@ struct cell_cache {
 using g_cache = cell_cache<G>;
 using block_cache = cell_cache<small_block>;
 using chan_cache = cell_cache<chan_cell>;
+using large_chan_cache = cell_cache<large_chan_cell>;
 
 // Owner only; all of the run's default size.
 struct stack_cache {
@@ -119,5 +124,6 @@ class cell_pool {
 using g_pool = cell_pool<G>;
 using block_pool = cell_pool<small_block>;
 using chan_pool = cell_pool<chan_cell>;
+using large_chan_pool = cell_pool<large_chan_cell>;
 
 }  // namespace weft::rt

@@ -13,6 +13,7 @@
 #include "core/g.h"
 #include "core/p.h"
 #include "os/note.h"
+#include "os/section.h"
 #include "os/signal_stack.h"
 #include "trace/ring.h"
 
@@ -39,7 +40,7 @@ struct alignas(64) M {
   bubble* drives = nullptr;  // it runs the members of this bubble and nobody else
   atomic<hold_state> hold{hold_state::owned};
   atomic<bool> strays{false};         // runs without a P that it has lost, until it gets one
-  atomic<std::uint32_t> syscalls{0};  // announced ones; sysmon sees whether it is still the same
+  atomic<std::uint64_t> syscalls{0};  // announced ones; sysmon sees whether it is still the same
   thread_state ts;                    // where this thread keeps its exception globals and errno
   atomic<bool> spinning{false};       // counted in the idle word (M2, M3)
   bool is_m0 = false;                 // runs only main, until main first parks (DESIGN 4.3)
@@ -72,8 +73,8 @@ struct alignas(64) M {
   atomic<bool> signalled{false};
   atomic<std::uint32_t> evaded{0};   // so often the signal met it inside libc, and it was let go on
   const void* stopped_at = nullptr;  // the handler's ucontext_t while it is stopped there
-  atomic<atomic<std::uint32_t>*> in_rt{nullptr};  // its thread's word, for sysmon
-  atomic<bool> leaving{false};  // its run is over, and it has not come to its last stop
+  atomic<thread_words*> words{nullptr};  // its thread's, for sysmon
+  atomic<bool> leaving{false};           // its run is over, and it has not come to its last stop
   std::int64_t leaving_cpu =
       0;                      // how much CPU time it had used when that began; set under the lock
   atomic<int> cpu_timer{-1};  // the kernel's number; made by the first who needs it

@@ -56,15 +56,22 @@ struct alignas(64) P {
   P* idle_next = nullptr;
   // -- statistics: owner writes, anybody reads.
   struct counters {
-    atomic<std::uint64_t> created{0}, exited{0}, steals{0}, parks{0}, switches{0}, handoffs{0},
+    atomic<std::uint64_t> created{0}, exited{0}, steals{0}, parks{0}, gave_way{0}, handoffs{0},
         preemptions{0};
     time_histogram latency;  // from runnable to running; sampled
+
+    // How often a goroutine left this P: whatever runs ends by one of these.
+    std::uint64_t switches() const noexcept {
+      return parks.load(memory_order_relaxed) + gave_way.load(memory_order_relaxed) +
+             exited.load(memory_order_relaxed);
+    }
   } count;
 
   // -- owner only: what goroutines are made of.
   g_cache free_gs;
   block_cache blocks;
   chan_cache chans;
+  large_chan_cache large_chans;
   stack_cache stacks;
   alignas(64) timer_home timers;
   alignas(64) runq rq;

@@ -26,6 +26,7 @@
 #include <cstdint>
 
 #include "base/atomic.h"
+#include "base/chaos.h"
 #include "core/g.h"
 
 namespace weft::rt {
@@ -78,6 +79,7 @@ class runq_owner {
     const std::uint32_t t = q_.tail.load(memory_order_relaxed);  // ours (R2)
     if (t - h >= capacity) return false;
     q_.slots[t % capacity].store(g, memory_order_relaxed);
+    chaos::point("runq.put");
     q_.tail.store(t + 1, memory_order_release);  // with the acquire loads of tail in take and grab
     return true;
   }
@@ -90,6 +92,7 @@ class runq_owner {
       return q_.runnext.exchange(g, memory_order_seq_cst);
     }
     q_.moving.store(true, memory_order_relaxed);  // seen by all who see the exchange
+    chaos::point("runq.next");
     G* old = q_.runnext.exchange(g, memory_order_seq_cst);
     if (old == nullptr) settled();  // a thief was faster
     return old;
@@ -111,6 +114,7 @@ class runq_owner {
       const std::uint32_t t = q_.tail.load(memory_order_relaxed);  // ours
       if (t == h) return nullptr;
       G* g = q_.slots[h % capacity].load(memory_order_relaxed);
+      chaos::point("runq.take");
       if (q_.head.compare_exchange_weak(h, h + 1, memory_order_acq_rel, memory_order_acquire))
         return g;
     }
@@ -147,6 +151,14 @@ class runq_owner {
       q_.slots[(t + i) % capacity].store(gs[i], memory_order_relaxed);
     q_.tail.store(t + n, memory_order_release);
   }
+  // What grab_into has written behind our tail, n >= 1: publishes all but the last, which the
+  // caller runs.
+  G* publish_stolen(std::uint32_t n) noexcept {
+    const std::uint32_t last = q_.tail.load(memory_order_relaxed) + n - 1;
+    G* g = q_.slots[last % capacity].load(memory_order_relaxed);
+    q_.tail.store(last, memory_order_release);  // with thieves' acquire of tail
+    return g;
+  }
   std::uint32_t room() const noexcept {
     return capacity - (q_.tail.load(memory_order_relaxed) - q_.head.load(memory_order_acquire));
   }
@@ -182,8 +194,7 @@ class runq_thief {
   explicit runq_thief(Q& q) noexcept : q_(q) {}
 
   // Moves half of the victim's ring (n - n/2) behind `to`'s tail without publishing it: returns how
-  // many were written. The caller publishes all but the last, which it runs. Only `to`'s owner may
-  // call this.
+  // many were written, for publish_stolen. Only `to`'s owner may call this.
   std::uint32_t grab_into(Q& to) noexcept {
     const std::uint32_t at = to.tail.load(memory_order_relaxed);  // the caller owns `to`
     for (;;) {
@@ -193,6 +204,7 @@ class runq_thief {
       n -= n / 2;
       if (n == 0) return 0;
       if (n > capacity / 2) continue;  // head and tail were read at different moments
+      chaos::point("runq.steal");
       for (std::uint32_t i = 0; i < n; ++i) {
         to.slots[(at + i) % capacity].store(q_.slots[(h + i) % capacity].load(memory_order_relaxed),
                                             memory_order_relaxed);

@@ -70,10 +70,6 @@ bool is_detached(const M* m) noexcept {
          m->strays.load(memory_order_relaxed);  // in this order: with settle_hold
 }
 
-bool idle_bit(std::uint32_t id) noexcept {
-  return (sched.idle_mask[id / 64].load(memory_order_relaxed) >> (id % 64) & 1) != 0;
-}
-
 void auditor::idle_lists() noexcept {
   if (sched.stopping.load(memory_order_relaxed))
     return;  // somebody else's stop came first: no idle lists now
@@ -83,11 +79,11 @@ void auditor::idle_lists() noexcept {
     check(p->status.load(memory_order_relaxed) == p_status::idle, "P2", "P", p->id,
           " is on the idle list but not idle");
     check(p->m.load(memory_order_relaxed) == nullptr, "P2", "idle P", p->id, " has an M");
-    check(idle_bit(p->id), "P6", "idle P", p->id, " has no bit in the mask");
+    check(is_idle(p->id), "P6", "idle P", p->id, " has no bit in the mask");
     check(p->rq.empty(), "P2", "idle P", p->id, " has goroutines in its queue");
   }
   std::uint32_t bits = 0;
-  for (std::uint32_t i = 0; i < max_procs; ++i) bits += idle_bit(i) ? 1 : 0;
+  for (std::uint32_t i = 0; i < max_procs; ++i) bits += is_idle(i) ? 1 : 0;
   check(bits == listed, "P6", bits, " bits in the idle mask, ", listed, " Ps on the idle list");
   check(sched.idle.load().idle_ps == listed, "P6", "idle word counts ", sched.idle.load().idle_ps,
         " Ps, the list has ", listed);

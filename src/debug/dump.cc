@@ -7,6 +7,7 @@
 // Runs on the caller's stack, a goroutine's or a plain thread's.
 #include <ostream>
 
+#include "debug/lock_cycles.h"
 #include "debug/traces.h"
 #include "sched/procs.h"
 #include "sched/sched.h"
@@ -24,6 +25,7 @@ void dump(std::ostream& out) {
   arena memory;
   trace_collector collector(memory);
   arena_list<g_record> others;
+  arena_list<lock_wait> cycles;
   g_record own;
   bool have_own = false;
   std::size_t next = 0;
@@ -36,6 +38,7 @@ void dump(std::ostream& out) {
       have_own = true;
     }
     next = collector.all(others, self, next, nanotime() + longest_stop_ns);
+    if (next == 0) find_lock_cycles(memory, cycles);
     wipe_stack();
   } while (next != 0);
   symbols names(memory, true);
@@ -52,6 +55,7 @@ void dump(std::ostream& out) {
   };
   if (have_own) block(own);
   others.for_each(block);
+  rt::write(sink, cycles);
 }
 
 }  // namespace weft::debug

@@ -60,6 +60,26 @@ extern "C" void __asan_get_shadow_mapping(std::size_t* scale, std::size_t* offse
 #endif
 
 namespace weft::rt {
+
+bool waits_for_others(wait_reason r) noexcept {
+  switch (r) {
+    case wait_reason::task_wait:
+    case wait_reason::scope_wait:
+    case wait_reason::chan_receive:
+    case wait_reason::chan_send:
+    case wait_reason::select:
+    case wait_reason::sync_mutex_lock:
+    case wait_reason::sync_rwmutex_rlock:
+    case wait_reason::sync_rwmutex_lock:
+    case wait_reason::sync_cond_wait:
+    case wait_reason::sync_wait_group_wait:
+    case wait_reason::semacquire:
+      return true;
+    default:
+      return false;
+  }
+}
+
 namespace {
 
 using detail::chan_core;
@@ -100,25 +120,6 @@ struct target {
 };
 
 constexpr std::uint32_t none = UINT32_MAX;
-
-bool waits_for_others(wait_reason r) noexcept {
-  switch (r) {
-    case wait_reason::task_wait:
-    case wait_reason::scope_wait:
-    case wait_reason::chan_receive:
-    case wait_reason::chan_send:
-    case wait_reason::select:
-    case wait_reason::sync_mutex_lock:
-    case wait_reason::sync_rwmutex_rlock:
-    case wait_reason::sync_rwmutex_lock:
-    case wait_reason::sync_cond_wait:
-    case wait_reason::sync_wait_group_wait:
-    case wait_reason::semacquire:
-      return true;
-    default:
-      return false;
-  }
-}
 
 // Nothing can wake it, whoever knows it.
 bool is_lost(const G& g) noexcept {
@@ -551,8 +552,10 @@ unseen look_for_unseen(bool caller_is_thread) noexcept {
   }
   if (errands.load(memory_order_seq_cst) != 0 || service_firings() % 2 != 0) return unseen::passing;
   const std::uint32_t moves = thread_moves();
-  if (knows_all_threads(caller_is_thread ? 1 : 0)) return unseen::nobody;
-  return threads_on_their_way() || thread_moves() != moves ? unseen::passing : unseen::somebody;
+  const bool all = knows_all_threads(caller_is_thread ? 1 : 0);
+  if (thread_moves() != moves) return unseen::passing;  // an end may have made up for a stranger
+  if (all) return unseen::nobody;
+  return threads_on_their_way() ? unseen::passing : unseen::somebody;
 }
 
 // Marks whom the look has found, or in doubt only those that are lost. For good: nothing could wake
@@ -569,7 +572,8 @@ void mark(const look* seen) noexcept {
 
 // False: in doubt, but only for the moment; nothing is done then unless it is the last look.
 [[gnu::noinline]] bool look_in_stopped_world(arena& memory, arena_list<g_record>& out,
-                                             const void* own_frame, bool is_last) noexcept {
+                                             arena_list<lock_wait>& cycles, const void* own_frame,
+                                             bool is_last) noexcept {
   const bool is_thread = current_g() == nullptr;
   const std::uint64_t still = threads_still.load(memory_order_seq_cst);
   const std::uint32_t firings = service_firings();
@@ -595,19 +599,21 @@ void mark(const look* seen) noexcept {
     if (waits(g) && g.state() == g_status::leaked)
       out.push(memory, collector.record(g, nullptr, false));
   }
+  find_lock_cycles(memory, cycles);
   return true;
 }
 
 }  // namespace
 
-void look_for_leaks(arena& memory, arena_list<g_record>& out, const void* own_frame) {
+void look_for_leaks(arena& memory, arena_list<g_record>& out, arena_list<lock_wait>& cycles,
+                    const void* own_frame) {
   constexpr std::int64_t most = 1'000'000'000;
   const std::int64_t begin = nanotime();
   for (std::int64_t wait = 100'000;; wait *= 2) {
     {
       stopped_world w;
       const bool done =
-          look_in_stopped_world(memory, out, own_frame, nanotime() + wait - begin > most);
+          look_in_stopped_world(memory, out, cycles, own_frame, nanotime() + wait - begin > most);
       wipe_stack();
       if (done) return;
     }

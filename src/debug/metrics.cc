@@ -5,6 +5,7 @@
 // Runs on the caller's stack.
 #include <string>
 
+#include "sched/sched.h"
 #include "weft/debug.hpp"
 
 namespace weft::debug {
@@ -42,6 +43,15 @@ class text {
     line(name, "_bucket{le=\"+Inf\"}", std::to_string(below));
     line(name, "_sum", seconds(h.sum_ns));
     line(name, "_count", std::to_string(below));
+  }
+  // One line for each P there is: f(p) is its value.
+  template <class F>
+  void for_each_p(const char* name, const char* type, F f, const char* help) {
+    head(name, type, help);
+    for (std::uint32_t i = 0; i < rt::nprocs(); ++i) {
+      if (const rt::P* p = rt::p_at(i))
+        line(name, "{p=\"" + std::to_string(i) + "\"}", std::to_string(f(*p)));
+    }
   }
   std::string take() { return std::move(out_); }
 
@@ -88,6 +98,20 @@ std::string metrics() {
   t.counter("weft_sched_parks_total", s.parks, "Times that a goroutine went to wait.");
   t.counter("weft_sched_preemptions_total", s.preemptions, "Goroutines stopped for others.");
   t.counter("weft_sched_handoffs_total", s.handoffs, "Ps that lost their thread.");
+  t.counter("weft_sched_switches_total", s.switches, "Times that a goroutine left its P.");
+  t.counter("weft_sched_syscalls_total", s.syscalls, "Calls of blocking().");
+  t.gauge("weft_sched_leaked_goroutines", s.leaked, "Found by find_leaks: nothing can wake them.");
+  t.for_each_p(
+      "weft_p_switches_total", "counter", [](const rt::P& p) { return p.count.switches(); },
+      "Times that a goroutine left this P.");
+  t.for_each_p(
+      "weft_p_queued_goroutines", "gauge", [](const rt::P& p) { return p.rq.size(); },
+      "Runnable, in the queue of this P.");
+  t.for_each_p(
+      "weft_p_running", "gauge",
+      // As weft_sched_idle_procs counts: one on its way to a thread, which may be slow to come, is
+      // not idle.
+      [](const rt::P& p) { return rt::is_idle(p.id) ? 0 : 1; }, "1: it is not idle.");
   t.gauge("weft_stacks", s.stacks, "Stacks ever carved.");
   t.gauge("weft_free_stacks", s.free_stacks, "Of them cached.");
   return t.take();

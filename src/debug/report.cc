@@ -16,6 +16,8 @@
 #include <unistd.h>
 
 #include "base/print.h"
+#include "debug/attach.h"
+#include "debug/lock_cycles.h"
 #include "debug/trace.h"
 #include "debug/traces.h"
 #include "os/memory.h"
@@ -58,7 +60,7 @@ void freeze() noexcept {
     bool runs = false;
     for (std::uint32_t i = 0; i < nprocs(); ++i) {
       const P* p = p_at(i);
-      const M* m = p != nullptr ? p->m.load(memory_order_relaxed) : nullptr;
+      const M* m = p != nullptr ? p->m.load(memory_order_acquire) : nullptr;  // with acquire_p
       runs |= m != nullptr && (report.g == nullptr || m->curg != report.g);
     }
     if (!runs) return;
@@ -78,6 +80,7 @@ void write_report() noexcept {
   arena memory;
   trace_collector collector(memory);
   arena_list<g_record> others;
+  arena_list<lock_wait> cycles;
   g_record own;
   trace system;
   if (report.all) freeze();
@@ -88,7 +91,10 @@ void write_report() noexcept {
     system =
         collector.walk(report.regs, report.regs.sp(), readable_end(report.regs.sp()), report.exact);
   }
-  if (report.all) collector.all(others, report.g);
+  if (report.all) {
+    collector.all(others, report.g);
+    find_lock_cycles(memory, cycles);
+  }
   symbols names(memory, false);
   printer out(2);
   const text_sink sink{put_fd, &out};
@@ -103,8 +109,10 @@ void write_report() noexcept {
     sink << "\n";
     write(sink, g, names);
   });
+  write(sink, cycles);
   out.flush();
   flush_trace_on_fatal();
+  remove_attach_socket();
 }
 
 void dump_thread(void*) noexcept {

@@ -33,7 +33,7 @@ void print_p(printer& out, const P& p) noexcept {
   out << "  P" << p.id
       << ": status=" << static_cast<std::uint32_t>(p.status.load(memory_order_relaxed))
       << " schedtick=" << p.schedtick.load(memory_order_relaxed) << " syscalltick=0 m=";
-  id_or(out, p.m.load(memory_order_relaxed), "nil", id_of_m);
+  id_or(out, p.m.load(memory_order_acquire), "nil", id_of_m);  // with acquire_p
   out << " runqsize=" << p.rq.size() << " gfreecnt=0 timerslen="
       << (p.timers.earliest.load(memory_order_relaxed) != never ? 1U : 0U) << "\n";
 }

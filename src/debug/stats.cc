@@ -25,6 +25,7 @@ stats runtime_stats() {
   stats s;
   s.goroutines = goroutine_count();
   s.created = sched.foreign_created.load(memory_order_relaxed);
+  s.parks = sched.foreign_parks.load(memory_order_relaxed);
   for (const auto& slot : sched.allp) {
     P* p = slot.load(memory_order_acquire);
     if (p == nullptr) continue;
@@ -32,6 +33,7 @@ stats runtime_stats() {
     s.steals += p->count.steals.load(memory_order_relaxed);
     s.parks += p->count.parks.load(memory_order_relaxed);
     s.preemptions += p->count.preemptions.load(memory_order_relaxed);
+    s.switches += p->count.switches();
     s.handoffs += p->count.handoffs.load(memory_order_relaxed);
     add(s.latency, p->count.latency);
   }
@@ -60,6 +62,8 @@ stats runtime_stats() {
         break;
     }
   });
+  for (const M* m = sched.allm.load(memory_order_acquire); m != nullptr; m = m->all_next)
+    s.syscalls += m->syscalls.load(memory_order_relaxed);
   s.threads = sched.mcount.load(memory_order_relaxed);
   sched.lock.lock();
   s.idle_threads = sched.nmidle;

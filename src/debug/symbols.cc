@@ -34,6 +34,8 @@ bool is_hidden(std::string_view f) noexcept {
   for (const std::string_view p : {"weft::rt::",
                                    "weft::detail::",
                                    "weft_switch",
+                                   "weft_start",
+                                   "weft_leave",
                                    "weft_entry",
                                    "weft_guarded_call",
                                    "weft_uncaught",

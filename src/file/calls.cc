@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "base/chaos.h"
 #include "net/sys.h"
 #include "weft/thread.hpp"
 
@@ -73,6 +74,7 @@ int stat(int fd, struct ::stat* out) {
   return blocking([&]() noexcept { return stat_here(fd, out); });
 }
 [[gnu::noinline]] int pipe(int fd[2]) noexcept {
+  if (const int err = rt::chaos::fault("pipe"); err != 0) return -err;
   return value(::pipe2(fd, O_CLOEXEC | O_NONBLOCK));
 }
 [[gnu::noinline]] std::int64_t seek(int fd, std::int64_t offset, int whence) noexcept {

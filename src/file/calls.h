@@ -12,7 +12,7 @@
 namespace weft::detail {
 
 // Reading, writing and syncing what the poller cannot watch. offset < 0: at the file's position.
-// quiet: it may be a pipe, and must not raise SIGPIPE.
+// quiet: it may be a pipe, and must not raise SIGPIPE. through: a write waits for the disk.
 struct file_call {
   enum class op : std::uint8_t { read, write, sync };
   op what;
@@ -21,6 +21,7 @@ struct file_call {
   std::size_t size = 0;
   std::int64_t offset = -1;
   bool quiet = false;
+  bool through = false;
 };
 
 // Each gives the same results; which one a file uses is decided when it is opened.

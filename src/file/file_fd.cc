@@ -2,9 +2,12 @@
 // The life of an open file, and its calls (file_fd.h). Runs on the caller's stack.
 #include "file/file_fd.h"
 
+#include <cerrno>
 #include <fcntl.h>
 #include <memory>
+#include <new>
 
+#include "file/uring.h"
 #include "sched/park.h"
 
 namespace weft::detail {
@@ -19,14 +22,31 @@ file_fd* file_fd::make(int fd, std::string_view name, origin from, std::error_co
     result(err, ec);
     return nullptr;
   }
-  file_fd* f = new file_fd(fd, name);
+  file_fd* f = nullptr;
+  try {
+    f = new file_fd(fd, name);
+  } catch (const std::bad_alloc&) {
+    calls::close(fd);
+    result(-ENOMEM, ec);
+    return nullptr;
+  }
   const bool regular = S_ISREG(st.st_mode) || S_ISDIR(st.st_mode);
   f->quiet_ = !regular;
   f->append_ = (flags & O_APPEND) != 0;
-  // What cannot be watched is no error: it is handed to threads. (A regular file never can.)
-  if (!regular && (from == origin::opened || (flags & O_NONBLOCK) != 0) &&
-      rt::poll_open(fd, &f->desc_) != 0)
-    f->desc_ = nullptr;
+  f->through_ = (flags & (O_SYNC | O_DSYNC | O_DIRECT)) != 0;
+  if (regular) f->use(&perform_uring);
+  // What cannot be watched (EPERM) is no error: it is handed to threads. (A regular file never
+  // can.) What could be and is not (no memory, no descriptor for the poller) is one: a thread would
+  // only hear from a descriptor in non-blocking mode that there is nothing yet.
+  if (!regular && (from == origin::opened || (flags & O_NONBLOCK) != 0)) {
+    const int refused = rt::poll_open(fd, &f->desc_);
+    if (refused != 0) f->desc_ = nullptr;
+    if (refused != 0 && refused != EPERM) {
+      f->drop();
+      result(-refused, ec);
+      return nullptr;
+    }
+  }
   if (f->desc_ != nullptr && (flags & O_NONBLOCK) == 0) calls::set_nonblocking(fd);
   ec.clear();
   return f;
@@ -89,8 +109,8 @@ std::size_t file_fd::write_all(const void* b, std::size_t n, std::error_code& ec
   const user in(*this, rt::poll_mode::write);
   if (!in) return closed(ec), 0;
   // The data is only read from.
-  return all(rt::poll_mode::write, {file_call::op::write, fd_, const_cast<void*>(b), n, -1, quiet_},
-             ec);
+  return all(rt::poll_mode::write,
+             {file_call::op::write, fd_, const_cast<void*>(b), n, -1, quiet_, through_}, ec);
 }
 
 std::size_t file_fd::read_at(void* b, std::size_t n, std::int64_t offset, std::error_code& ec) {
@@ -108,7 +128,7 @@ std::size_t file_fd::write_at(const void* b, std::size_t n, std::int64_t offset,
   if (!in) return closed(ec), 0;
   if (offset < 0 || append_) return result(-EINVAL, ec), 0;
   return all(rt::poll_mode::write,
-             {file_call::op::write, fd_, const_cast<void*>(b), n, offset, quiet_}, ec);
+             {file_call::op::write, fd_, const_cast<void*>(b), n, offset, quiet_, through_}, ec);
 }
 
 void file_fd::sync(std::error_code& ec) {

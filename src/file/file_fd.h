@@ -92,8 +92,9 @@ class file_fd {
 
   const std::string name_;
   const int fd_;
-  bool quiet_ = false;   // may raise SIGPIPE
-  bool append_ = false;  // O_APPEND
+  bool quiet_ = false;    // may raise SIGPIPE
+  bool append_ = false;   // O_APPEND
+  bool through_ = false;  // writes wait for the disk
   rt::fd_desc* desc_ = nullptr;
   perform_fn perform_ = &perform_blocking;
   fd_mutex mu_;

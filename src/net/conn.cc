@@ -56,18 +56,12 @@ std::size_t total(Buffers bs) noexcept {
   return r
 
 std::size_t conn::read_some(buffer b) const { WEFT_OR_THROW("read", read_some(b, ec)); }
-std::size_t conn::read_some(std::span<const buffer> bs) const {
-  WEFT_OR_THROW("read", read_some(bs, ec));
-}
+std::size_t conn::read_some(buffers bs) const { WEFT_OR_THROW("read", read_some(bs, ec)); }
 std::size_t conn::read_full(buffer b) const { WEFT_OR_THROW("read", read_full(b, ec)); }
 std::size_t conn::write_all(const_buffer b) const { WEFT_OR_THROW("write", write_all(b, ec)); }
-std::size_t conn::write_all(std::span<const const_buffer> bs) const {
-  WEFT_OR_THROW("write", write_all(bs, ec));
-}
+std::size_t conn::write_all(const_buffers bs) const { WEFT_OR_THROW("write", write_all(bs, ec)); }
 std::size_t conn::write_some(const_buffer b) const { WEFT_OR_THROW("write", write_some(b, ec)); }
-std::size_t conn::write_some(std::span<const const_buffer> bs) const {
-  WEFT_OR_THROW("write", write_some(bs, ec));
-}
+std::size_t conn::write_some(const_buffers bs) const { WEFT_OR_THROW("write", write_some(bs, ec)); }
 std::size_t conn::send_file(int file, off_t offset, std::size_t n) const {
   WEFT_OR_THROW("sendfile", send_file(file, offset, n, ec));
 }
@@ -83,7 +77,7 @@ std::size_t conn::read_some(buffer b, std::error_code& ec) const {
   }));
 }
 
-std::size_t conn::read_some(std::span<const buffer> bs, std::error_code& ec) const {
+std::size_t conn::read_some(buffers bs, std::error_code& ec) const {
   if (closed(s_, ec)) return 0;
   iovec v[batch];
   const std::size_t n = gather(bs, 0, v);
@@ -109,7 +103,7 @@ std::size_t conn::write_all(const_buffer b, std::error_code& ec) const {
   });
 }
 
-std::size_t conn::write_all(std::span<const const_buffer> bs, std::error_code& ec) const {
+std::size_t conn::write_all(const_buffers bs, std::error_code& ec) const {
   if (closed(s_, ec)) return 0;
   return s_->call_all(poll_mode::write, total(bs), ec, [&](int fd, std::size_t done) noexcept {
     iovec v[batch];
@@ -126,7 +120,7 @@ std::size_t conn::write_some(const_buffer b, std::error_code& ec) const {
   }));
 }
 
-std::size_t conn::write_some(std::span<const const_buffer> bs, std::error_code& ec) const {
+std::size_t conn::write_some(const_buffers bs, std::error_code& ec) const {
   if (closed(s_, ec)) return 0;
   iovec v[batch];
   const std::size_t n = gather(bs, 0, v);

@@ -269,5 +269,11 @@ conn dial(std::string_view network, const address& to) { return dial(network, to
 conn dial(std::string_view network, const address& to, std::error_code& ec) {
   return dial(network, to.to_string(), ec);
 }
+conn dial(const context& ctx, std::string_view network, const address& to) {
+  return dial(ctx, network, to.to_string());
+}
+conn dial(const context& ctx, std::string_view network, const address& to, std::error_code& ec) {
+  return dial(ctx, network, to.to_string(), ec);
+}
 
 }  // namespace weft::net

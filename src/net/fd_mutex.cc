@@ -5,6 +5,8 @@
 
 #include <stdexcept>
 
+#include "os/section.h"
+
 namespace weft::detail {
 namespace {
 
@@ -22,18 +24,18 @@ bool fd_mutex::enter() {
   std::uint64_t w = word_.load(rt::memory_order_relaxed);
   for (;;) {
     if ((w & closed_bit) != 0) return false;
-    if ((w & users) == users) overflow();
+    if ((w & users) == full) overflow();
     if (word_.compare_exchange_weak(w, w + user, rt::memory_order_acquire,
                                     rt::memory_order_relaxed))
       return true;
   }
 }
 
-bool fd_mutex::close() {
+bool fd_mutex::close() noexcept {
+  const rt::in_runtime inside;  // until those taken out of the line are awake
   std::uint64_t w = word_.load(rt::memory_order_relaxed);
   for (;;) {
     if ((w & closed_bit) != 0) return false;
-    if ((w & users) == users) overflow();
     // Those in line are taken out of it here; they wake, and find it closed.
     const std::uint64_t next = ((w | closed_bit) + user) & ~sides[0].line & ~sides[1].line;
     if (!word_.compare_exchange_weak(w, next, rt::memory_order_acq_rel, rt::memory_order_relaxed))
@@ -63,7 +65,7 @@ bool fd_mutex::lock(rt::poll_mode m) {
   for (;;) {
     if ((w & closed_bit) != 0) return false;
     const bool in = (w & s.held) == 0;
-    if (in ? (w & users) == users : (w & s.line) == s.line) overflow();
+    if (in ? (w & users) == full : (w & s.line) == s.line) overflow();
     const std::uint64_t next = in ? (w | s.held) + user : w + s.one;
     if (!word_.compare_exchange_weak(w, next, rt::memory_order_acquire, rt::memory_order_relaxed))
       continue;
@@ -74,6 +76,7 @@ bool fd_mutex::lock(rt::poll_mode m) {
 }
 
 bool fd_mutex::unlock(rt::poll_mode m) {
+  const rt::in_runtime inside;  // as in close
   const side& s = sides[static_cast<int>(m)];
   std::uint64_t w = word_.load(rt::memory_order_relaxed);
   for (;;) {

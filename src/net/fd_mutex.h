@@ -3,9 +3,10 @@
 // and after close() the last user does the real close. So a number is never given back to the
 // kernel while somebody may still pass it to a system call.
 //
-// One word: closed, a reader is in, a writer is in, and three counts of twenty bits: users, readers
-// in line, writers in line. Those in line wait on a semaphore each; whoever leaves lets one in,
-// which then tries again; close lets them all in, and they find it closed.
+// One word: closed, a reader is in, a writer is in, and three counts: users, readers in line,
+// writers in line. Those in line wait on a semaphore each; whoever leaves lets one in, which then
+// tries again; close lets them all in, and they find it closed. The counts go up to max_users; that
+// of users has a bit more, so that there is always room for close, which must not fail.
 //
 // Runs on the caller's stack, goroutine or plain thread.
 #pragma once
@@ -23,7 +24,7 @@ class fd_mutex {
   static constexpr std::uint64_t max_users = (1U << 20) - 1;
 
   bool enter();                   // one user more; false: closed
-  bool close();                   // one user more, and closed from now on; false: it was already
+  bool close() noexcept;          // one user more, and closed from now on; false: it was already
   bool leave();                   // true: the last one after close; the caller destroys
   bool lock(rt::poll_mode m);     // a user, alone in its direction; false: closed
   bool unlock(rt::poll_mode m);   // true: as leave()
@@ -32,13 +33,14 @@ class fd_mutex {
   }
 
  private:
-  static constexpr std::uint64_t closed_bit = 1, user = 8, users = max_users * user;
+  static constexpr std::uint64_t closed_bit = 1, user = 8, users = (2 * max_users + 1) * user,
+                                 full = max_users * user;
   struct side {
     std::uint64_t held;  // the bit
     std::uint64_t one;   // one in line
     std::uint64_t line;  // the count of them
   };
-  static constexpr side sides[2] = {{2, user << 20, users << 20}, {4, user << 40, users << 40}};
+  static constexpr side sides[2] = {{2, user << 21, full << 21}, {4, user << 41, full << 41}};
 
   rt::atomic<std::uint64_t> word_{0};
   semaphore in_[2] = {semaphore(0), semaphore(0)};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // listen, accept, listen_packet. Runs on the caller's stack.
+#include <algorithm>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
@@ -14,11 +15,11 @@ struct failure {
   const char* call = "";
 };
 
-net_fd* bound(const network_kind& k, const net::address& a, failure& f) {
+int bound_fd(const network_kind& k, const net::address& a, failure& f) {
   int fd = sys::socket(a.family(), k.type);
   if (fd < 0) {
     f = {system_code(fd), "socket"};
-    return nullptr;
+    return -1;
   }
   if (a.is_ipv6()) sys::set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, k.family == AF_INET6 ? 1 : 0);
   if (k.type == SOCK_STREAM && k.family != AF_UNIX)
@@ -32,36 +33,50 @@ net_fd* bound(const network_kind& k, const net::address& a, failure& f) {
   if (r < 0) {
     sys::close(fd);
     f.ec = system_code(r);
-    return nullptr;
+    return -1;
   }
-  f.call = "epoll_ctl";
-  net_fd* s = net_fd::make(fd, k.name, f.ec);
-  if (s == nullptr) return nullptr;
-  s->local = name_of(fd, false);
-  s->unlink_on_close = a.is_unix() && a.to_string()[0] != '@';
-  return s;
+  return fd;
 }
 
-net_fd* open_listener(std::string_view network, std::string_view text, bool packets, failure& f) {
+struct bound_socket {
+  int fd = -1;
+  const char* network = "";  // a literal
+  bool has_file = false;
+  net::address at;
+};
+
+bound_socket open_socket(std::string_view network, std::string_view text, bool packets,
+                         failure& f) {
   const network_kind k = kind_of(network);
   if (k.name == nullptr || (k.type == SOCK_DGRAM) != packets) {
     f = {net::errc::unknown_network, ""};
-    return nullptr;
+    return {};
   }
   std::vector<net::address> list = addresses_for(k, text, true, nullptr, f.ec);
-  if (f.ec) return nullptr;
+  if (f.ec) return {};
   // Any address: the socket of IPv6 takes both families, where there is one.
-  net_fd* s = nullptr;
-  const bool any = text.substr(0, text.rfind(':')).empty() && k.family == AF_UNSPEC;
-  if (any) {
-    for (const net::address& a : list) {
-      if (a.is_ipv6() && (s = bound(k, a, f)) != nullptr) return s;
-    }
-  }
+  if (text.substr(0, text.rfind(':')).empty() && k.family == AF_UNSPEC)
+    std::stable_partition(list.begin(), list.end(),
+                          [](const net::address& a) { return a.is_ipv6(); });
   for (const net::address& a : list) {
-    if ((s = bound(k, a, f)) != nullptr) return s;
+    const bool has_file = a.is_unix() && a.to_string()[0] != '@';
+    if (const int fd = bound_fd(k, a, f); fd >= 0) return {fd, k.name, has_file, a};
   }
-  return nullptr;
+  return {};
+}
+
+net_fd* open_listener(std::string_view network, std::string_view text, bool packets, failure& f) {
+  const bound_socket b = open_socket(network, text, packets, f);
+  if (b.fd < 0) return nullptr;
+  f.call = "epoll_ctl";
+  net_fd* s = net_fd::make(b.fd, b.network, f.ec);
+  if (s == nullptr) {
+    if (b.has_file) unlink_file_of(b.at);
+    return nullptr;
+  }
+  s->local = name_of(b.fd, false);
+  s->unlink_on_close = b.has_file;
+  return s;
 }
 
 [[noreturn]] void throw_listen(std::string_view network, std::string_view text, const failure& f) {
@@ -72,6 +87,14 @@ net_fd* open_listener(std::string_view network, std::string_view text, bool pack
 }
 
 }  // namespace
+
+int listen_unpolled(std::string_view network, std::string_view text) {
+  failure f;
+  const bound_socket b = open_socket(network, text, false, f);
+  if (b.fd < 0) throw_listen(network, text, f);
+  return b.fd;
+}
+
 }  // namespace weft::detail
 
 namespace weft::net {

@@ -5,6 +5,8 @@
 #include <memory>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <new>
+#include <sys/un.h>
 
 namespace weft::detail {
 
@@ -15,8 +17,19 @@ net_fd* net_fd::make(int fd, const char* network, std::error_code& ec) {
     ec = err == EPERM ? make_error_code(errc::not_pollable) : system_code(-err);
     return nullptr;
   }
+  auto* s = new (std::nothrow) net_fd(fd, d, network);
+  if (s == nullptr) {
+    rt::poll_close(d);
+    sys::close(fd);
+    ec = system_code(-ENOMEM);
+    return nullptr;
+  }
   ec.clear();
-  return new net_fd(fd, d, network);
+  return s;
+}
+
+void unlink_file_of(const net::address& a) noexcept {
+  sys::unlink(reinterpret_cast<const sockaddr_un*>(a.data())->sun_path);
 }
 
 bool net_fd::is_stream() const noexcept {
@@ -31,7 +44,7 @@ void net_fd::close(std::error_code& ec) {
   }
   ec.clear();
   rt::poll_evict(desc_);
-  if (unlink_on_close) sys::unlink(local.to_string().c_str());
+  if (unlink_on_close) unlink_file_of(local);
   if (mu_.leave()) really_close();
 }
 

@@ -28,7 +28,7 @@ inline std::error_code system_code(long minus_errno) noexcept {
 
 class net_fd {
  public:
-  // Takes fd over: it is closed if it cannot be registered.
+  // Takes fd over, and closes it if there is an error.
   static net_fd* make(int fd, const char* network, std::error_code& ec);
 
   const char* network;         // "tcp", …: a literal
@@ -152,6 +152,11 @@ network_kind kind_of(std::string_view network) noexcept;
 std::vector<net::address> addresses_for(const network_kind& k, std::string_view text,
                                         bool listening, const context* ctx, std::error_code& ec);
 net::address name_of(int fd, bool peer) noexcept;
+// Of a Unix socket with a path. No copy, which might throw: an address has room for a zero behind
+// the longest path.
+void unlink_file_of(const net::address& a) noexcept;
+// A listening socket that the poller does not know of; non-blocking. Throws as net::listen does.
+int listen_unpolled(std::string_view network, std::string_view text);
 void set_tcp_defaults(int fd) noexcept;  // Go's: no delay, keep alive; options that fail are left
 
 }  // namespace weft::detail

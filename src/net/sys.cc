@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See sys.h. Runs on the caller's stack.
 #include "net/sys.h"
+#include "base/chaos.h"
 
 #include <cerrno>
 #include <csignal>
@@ -81,6 +82,7 @@ class no_sigpipe {
   return r;
 }
 [[gnu::noinline]] int accept(int fd, sockaddr* from, socklen_t* size) noexcept {
+  if (const int err = rt::chaos::fault("accept"); err != 0) return -err;
   return value(::accept4(fd, from, size, SOCK_NONBLOCK | SOCK_CLOEXEC));
 }
 [[gnu::noinline]] int connect(int fd, const sockaddr* to, socklen_t size) noexcept {
@@ -99,6 +101,7 @@ class no_sigpipe {
                                                                            : errno;
 }
 [[gnu::noinline]] int socket(int family, int type) noexcept {
+  if (const int err = rt::chaos::fault("socket"); err != 0) return -err;
   return value(::socket(family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 [[gnu::noinline]] int bind(int fd, const sockaddr* a, socklen_t size) noexcept {

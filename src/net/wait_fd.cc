@@ -30,9 +30,9 @@ std::error_code wait_as_thread(int fd, short events, std::int64_t until) {
   for (;;) {
     int ms = -1;
     if (until != rt::never) {
-      const std::int64_t left = until - rt::nanotime();
-      if (left <= 0) return errc::deadline_exceeded;
-      ms = static_cast<int>(std::min<std::int64_t>((left + 999'999) / 1'000'000, INT_MAX));
+      const std::int64_t now = rt::nanotime();
+      if (until <= now) return errc::deadline_exceeded;
+      ms = static_cast<int>(std::min<std::int64_t>((until - now - 1) / 1'000'000 + 1, INT_MAX));
     }
     const int r = ask(fd, events, ms);
     if (r > 0) return {};

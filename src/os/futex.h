@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/atomic.h"
+#include "base/chaos.h"
 
 namespace weft::rt {
 
@@ -19,6 +20,7 @@ namespace weft::rt {
 // signal.
 inline bool futex_wait(atomic<std::uint32_t>& word, std::uint32_t expect,
                        std::int64_t deadline_ns = -1) noexcept {
+  if (chaos::flip("force.spurious")) return true;
   const int saved = errno;
   timespec ts{};
   if (deadline_ns >= 0) {

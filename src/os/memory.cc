@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #include "base/atomic.h"
+#include "base/chaos.h"
 
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
@@ -56,6 +57,7 @@ void* ptr(std::uintptr_t a) noexcept { return reinterpret_cast<void*>(a); }
 int error_of(long r) noexcept { return r < 0 ? errno : 0; }
 
 mapping map(std::size_t bytes, int prot, int flags) noexcept {
+  if (const int err = chaos::fault("mmap"); err != 0) return {0, err};
   errno_keeper keep;
   void* p = ::mmap(nullptr, bytes, prot, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
   if (p == MAP_FAILED) return {0, errno};
@@ -117,6 +119,7 @@ constexpr int pidfd_self = -10000;  // PIDFD_SELF, Linux 6.14
 
 // process_madvise on ourselves: bytes advised, or -errno.
 long advise_batch(int way, const iovec* v, std::size_t n, int advice) noexcept {
+  if (const int err = chaos::fault("process_madvise"); err != 0) return -err;
   long fd = pidfd_self;
   if (way == by_pidfd) {
     fd = ::syscall(SYS_pidfd_open, ::getpid(), 0);
@@ -147,16 +150,19 @@ mapping map_reserved(std::size_t bytes) noexcept {
 }
 
 int unmap(memory_range r) noexcept {
+  if (const int err = chaos::fault("munmap"); err != 0) return err;
   errno_keeper keep;
   return error_of(::munmap(ptr(r.addr), r.bytes));
 }
 
 int allow_access(memory_range r) noexcept {
+  if (const int err = chaos::fault("mprotect"); err != 0) return err;
   errno_keeper keep;
   return error_of(::mprotect(ptr(r.addr), r.bytes, PROT_READ | PROT_WRITE));
 }
 
 int forbid_access(memory_range r) noexcept {
+  if (const int err = chaos::fault("mprotect"); err != 0) return err;
   errno_keeper keep;
   return error_of(::mprotect(ptr(r.addr), r.bytes, PROT_NONE));
 }
@@ -168,6 +174,7 @@ int unlock_memory(memory_range r) noexcept {
 }
 
 int advise(memory_range r, int advice) noexcept {
+  if (const int err = chaos::fault("madvise"); err != 0) return err;
   errno_keeper keep;
   return error_of(::madvise(ptr(r.addr), r.bytes, advice));
 }

@@ -2,6 +2,7 @@
 // The slow half of os/mutex.h and the dev-build rank check. Runs on whatever stack called lock().
 #include "os/mutex.h"
 
+#include "base/chaos.h"
 #include "base/fatal.h"
 #include "base/print.h"
 
@@ -10,6 +11,7 @@ namespace weft::rt {
 void mutex::lock_slow() noexcept {
   // Critical sections are tens of nanoseconds: a short spin nearly always gets the lock. The spin
   // gives up as soon as somebody sleeps (state 2), to keep the queue short.
+  chaos::point("lock.slow");
   for (int i = 0; i < 100; ++i) {
     std::uint32_t w = word_.load(memory_order_relaxed);
     if (w == 2) break;

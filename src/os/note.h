@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "base/atomic.h"
+#include "base/chaos.h"
 #include "os/clock.h"
 #include "os/futex.h"
 
@@ -20,7 +21,10 @@ class note {
   void clear() noexcept { word_.store(0, memory_order_relaxed); }  // no one sleeps here now
   void wake() noexcept {
     // Release: what the waker did before is seen by the sleeper (acquire in sleep).
-    if (word_.exchange(1, memory_order_release) == sleeping) futex_wake(word_, 1);
+    if (word_.exchange(1, memory_order_release) == sleeping) {
+      chaos::point("note.wake");
+      futex_wake(word_, 1);
+    }
   }
   void sleep() noexcept { sleep_until(-1); }
   // False when the deadline (CLOCK_MONOTONIC, ns; < 0: none) passed first.
@@ -29,6 +33,7 @@ class note {
       std::uint32_t w = word_.load(memory_order_acquire);
       if (w == 1) return true;
       if (w == 0 && !word_.compare_exchange_strong(w, sleeping, memory_order_acquire)) continue;
+      chaos::point("note.sleep");
       if (!futex_wait(word_, sleeping, deadline)) {
         // Timed out: take the mark back; if the waker was faster the note is set.
         w = sleeping;

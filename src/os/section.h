@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a thread keeps of itself where a signal handler and the monitor can see it: its M, how deep
-// it is inside the runtime (in_rt), and whether somebody wants its attention at the way out.
+// it is inside the runtime (in_rt), whether somebody wants its attention at the way out, and
+// whether its P may be taken all the same (lent).
 //
 // A thread is inside the runtime while it holds a runtime lock or uses its P. There nobody stops it
 // and nobody takes its P away (DESIGN 4.5, 5): others would spin on its lock for ever, or own the P
@@ -11,9 +12,16 @@
 // The count goes with the thread, not with the goroutine: one that parks has counted up, and the
 // one that arrives counts down for it. On g0 it is never 0.
 //
-// Who reads it: the thread itself, its signal handler, and the monitor, which asks for a
-// membarrier(2) between announcing that it wants the P and reading the count. So plain stores do;
-// the last one is a release (partner: the monitor's acquire load in sched/detach.cc).
+// Some stretches inside may sleep in the kernel while they hold a lock: an element of the user's is
+// moved, and its move waits for malloc, whose lock a goroutine has that waits for a P; or another
+// one waits for the lock that is held meanwhile. Nobody stops the thread there either, but its P
+// may be taken as if it were outside (p_lent): whoever comes back from such a stretch asks hold_p
+// anew.
+//
+// Who reads them: the thread itself, its signal handler, and the monitor, which asks for a
+// membarrier(2) between announcing that it wants the P and reading the two. So plain stores do;
+// those that give something up are releases (partner: the monitor's acquire loads in
+// sched/detach.cc).
 #pragma once
 
 #include <cstddef>
@@ -29,6 +37,10 @@ struct thread_words {
   M* m = nullptr;  // null on a thread that runs no goroutines
   atomic<std::uint32_t> in_rt{0};
   atomic<std::uint32_t> attention{0};  // a signal came while in_rt was not 0
+  atomic<std::uint32_t> lent{0};       // at this depth of in_rt the P may be taken; 0: outside
+  bool keeps_p() const noexcept {      // acquire: with leave_rt and p_lent
+    return in_rt.load(memory_order_acquire) != lent.load(memory_order_acquire);
+  }
 };
 
 }  // namespace weft::rt

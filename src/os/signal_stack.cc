@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <sys/auxv.h>
 
+#include "base/chaos.h"
 #include "base/fatal.h"
 #include "os/memory.h"
 
@@ -32,7 +33,8 @@ void signal_stack::install() noexcept {
   if (installed_) return;
   if (base_ == 0) {
     bytes_ = wanted_size();
-    const mapping m = map_memory(bytes_);
+    const int refused = chaos::fault("signal_stack");
+    const mapping m = refused == 0 ? map_memory(bytes_) : mapping{0, refused};
     if (!m) fatal_errno("runtime: no memory for a signal stack", m.err);
     base_ = m.addr;
     if (const int err = forbid_access({base_, guard}); err != 0)

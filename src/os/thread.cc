@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// See thread.h. The start arguments travel in a small static-free way: they live on the creator's
-// stack until the new thread has taken them over.
+// See thread.h. Nobody waits for a new thread to come up: the process would start with one such
+// wait for each service thread. So the arguments belong to the new thread. They are not malloc's:
+// the first thing that a thread frees makes it take an arena, 64 MB of addresses, and a lock that
+// one who was stopped may hold (DESIGN 4.1).
 #include "os/thread.h"
 
 #include <cerrno>
@@ -12,8 +14,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
+#include "base/chaos.h"
+#include "base/slab.h"
 #include "os/clock.h"
-#include "os/note.h"
+#include "os/mutex.h"
 #include "os/signal_stack.h"
 
 namespace weft::rt {
@@ -25,27 +30,37 @@ constinit atomic<std::uint32_t> moves{0};     // up with every change of these
 constinit atomic<std::int64_t> last_end{-1'000'000'000};  // of one that is no longer in it
 
 struct start_args {
-  void (*fn)(void*);
-  void* arg;
-  const char* name;
-  bool signal_stack;
-  note taken;
+  void (*fn)(void*) = nullptr;
+  void* arg = nullptr;
+  const char* name = nullptr;
+  bool signal_stack = false;
 };
+constinit mutex args_lock{lock_rank::leaf};
+constinit slab<start_args> args_of_new;  // under args_lock
+
+start_args* keep(const start_args& a) noexcept {
+  args_lock.lock();
+  start_args* kept = args_of_new.allocate();
+  args_lock.unlock();
+  *kept = a;
+  return kept;
+}
+start_args take(start_args* kept) noexcept {
+  const start_args a = *kept;
+  args_lock.lock();
+  args_of_new.release(kept);
+  args_lock.unlock();
+  return a;
+}
 
 void* trampoline(void* p) {
-  auto* a = static_cast<start_args*>(p);
-  const auto fn = a->fn;
-  void* const arg = a->arg;
-  pthread_setname_np(pthread_self(), a->name);
+  const start_args a = take(static_cast<start_args*>(p));
+  pthread_setname_np(pthread_self(), a.name);
   ::prctl(PR_SET_TIMERSLACK, 1UL, 0, 0,
           0);  // deadlines to the microsecond; the default is 50 µs late
-  const bool with_stack = a->signal_stack;
-  started.fetch_add(1, memory_order_relaxed);
-  moves.fetch_add(1, memory_order_release);  // with thread_moves
-  a->taken.wake();
   signal_stack signals;
-  if (with_stack) signals.install();
-  fn(arg);
+  if (a.signal_stack) signals.install();
+  a.fn(a.arg);
   signals.restore();
   signals.release();
   last_end.store(nanotime(), memory_order_relaxed);
@@ -55,7 +70,7 @@ void* trampoline(void* p) {
 }
 
 int start(void (*fn)(void*), void* arg, const char* name, bool with_stack) noexcept {
-  start_args a{fn, arg, name, with_stack, {}};
+  start_args* a = keep({fn, arg, name, with_stack});
   sigset_t block, old;
   sigfillset(&block);
   for (int sig : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS})
@@ -67,22 +82,43 @@ int start(void (*fn)(void*), void* arg, const char* name, bool with_stack) noexc
   pthread_t t;
   starting.fetch_add(1, memory_order_seq_cst);
   moves.fetch_add(1, memory_order_seq_cst);
-  const int err = pthread_create(&t, &attr, trampoline, &a);
+  int err = chaos::fault("pthread_create");
+  if (err == 0) err = pthread_create(&t, &attr, trampoline, a);
+  chaos::point("thread.made");
   pthread_attr_destroy(&attr);
   pthread_sigmask(SIG_SETMASK, &old, nullptr);
-  if (err == 0) a.taken.sleep();
+  if (err == 0) {
+    // Counted here, and not by itself: who made it must not take it for somebody else's
+    // (check_dead). One that has ended by now was too few for a moment, which is on the safe side.
+    started.fetch_add(1, memory_order_relaxed);
+    moves.fetch_add(1, memory_order_release);  // with thread_moves
+  } else {
+    (void)take(a);
+  }
   starting.fetch_sub(1, memory_order_release);  // with threads_on_their_way: `started` is seen
+  return err;
+}
+
+// EAGAIN may pass: others' threads end. After 0.2 s it has not.
+int start_patiently(void (*fn)(void*), void* arg, const char* name, bool with_stack) noexcept {
+  constexpr int tries = 20;
+  int err = start(fn, arg, name, with_stack);
+  for (int i = 1; err == EAGAIN && i <= tries; ++i) {
+    const timespec ts{0, i * 1'000'000};
+    ::clock_nanosleep(CLOCK_MONOTONIC, 0, &ts, nullptr);
+    err = start(fn, arg, name, with_stack);
+  }
   return err;
 }
 
 }  // namespace
 
 int start_thread(void (*fn)(void*), void* arg, const char* name) noexcept {
-  return start(fn, arg, name, false);
+  return start_patiently(fn, arg, name, false);
 }
 
 int start_service_thread(void (*fn)(void*), void* arg, const char* name) noexcept {
-  return start(fn, arg, name, true);
+  return start_patiently(fn, arg, name, true);
 }
 
 // The kernel's encoding of 'the CPU clock of thread tid'; pthread_getcpuclockid wants a pthread_t.

@@ -10,6 +10,7 @@
 //
 // Runs on any stack; system calls are raw where libc's wrapper would be a cancellation point.
 #include "poll/epoll.h"
+#include "base/chaos.h"
 
 #include <cerrno>
 #include <climits>
@@ -53,9 +54,12 @@ long wait_ms(int epoll, epoll_event* ev, int n, std::int64_t ns) noexcept {
 
 int epoll_poller::open() noexcept {
   const keep_errno keep;
+  if (const int err = chaos::fault("epoll_create"); err != 0) return err;
   epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
   if (epoll_ < 0) return errno;
-  event_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  const int refused = chaos::fault("eventfd");
+  event_ = refused == 0 ? ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC) : -1;
+  if (refused != 0) errno = refused;
   epoll_event ev{};
   ev.events = EPOLLIN;
   ev.data.u64 = interrupt_token;
@@ -74,6 +78,7 @@ void epoll_poller::shut() noexcept {
 }
 
 int epoll_poller::add(int fd, std::uint64_t token) noexcept {
+  if (const int err = chaos::fault("epoll_ctl"); err != 0) return err;
   const keep_errno keep;
   epoll_event ev{};
   ev.events = EPOLLIN | EPOLLPRI | EPOLLOUT | EPOLLRDHUP | EPOLLET;
@@ -88,6 +93,7 @@ int epoll_poller::remove(int fd) noexcept {
 }
 
 std::size_t epoll_poller::wait(poll_event* out, std::size_t n, std::int64_t ns) noexcept {
+  if (chaos::fault("epoll_wait") != 0) return 0;  // EINTR
   const keep_errno keep;
   epoll_event ev[batch];
   const int most = static_cast<int>(n < batch ? n : batch);

@@ -355,8 +355,9 @@ std::size_t close_bubble(bubble* b) noexcept {
   b->due.clear();
   b->timers.lock.lock();
   while (timer* t = b->timers.heap.pop()) {
-    t->home.store(nullptr, memory_order_relaxed);
+    // Kept before it loses its home: without one it is not looked for here by its last handle.
     if (auto* d = static_cast<durable_timer*>(t); t->durable && d->keep(d)) b->due.push({t, 0});
+    t->home.store(nullptr, memory_order_release);  // with take_out
   }
   b->timers.earliest.store(never, memory_order_relaxed);
   b->timers.lock.unlock();
@@ -375,7 +376,52 @@ std::size_t close_bubble(bubble* b) noexcept {
   return left;
 }
 
+namespace {
+
+constinit bubble_wait* waits = nullptr;  // under the scheduler lock
+
+}  // namespace
+
+bool begin_wait(bubble_wait* w) noexcept {
+  sched.lock.lock();
+  const bool on = sched.active.load(memory_order_relaxed);
+  if (on) {
+    w->next = waits;
+    waits = w;
+  }
+  sched.lock.unlock();
+  return on;
+}
+
+bool carry_for(bubble_wait* w) noexcept {
+  sched.lock.lock();
+  const bool wanted = w->at == bubble_wait::stage::begun;
+  if (wanted) w->at = bubble_wait::stage::carried;
+  sched.lock.unlock();
+  return wanted;
+}
+
+void end_wait(bubble_wait* w) noexcept {
+  const in_runtime inside;  // until it is awake
+  sched.lock.lock();
+  const bool wanted = w->at == bubble_wait::stage::carried;
+  if (wanted) {
+    w->at = bubble_wait::stage::done;
+    bubble_wait** at = &waits;
+    while (*at != w) at = &(*at)->next;
+    *at = w->next;
+  }
+  sched.lock.unlock();
+  if (wanted) w->woken.wake();
+}
+
 void end_bubbles() noexcept {
+  while (bubble_wait* w = waits) {
+    waits = w->next;
+    w->carried_in_vain = w->at == bubble_wait::stage::carried;
+    w->at = bubble_wait::stage::over;
+    w->woken.wake();
+  }
   cells_lock.lock();
   bubbles.for_each([](bubble& b) { uncount(&b); });
   cells_lock.unlock();
@@ -392,7 +438,7 @@ bool wait_in_bubble(bubble* b) {
 
 namespace weft::detail {
 
-constinit std::atomic<std::uint32_t> live_bubbles{0};
+constinit atomic<std::uint32_t> live_bubbles{0};
 
 std::uint32_t find_bubble() noexcept { return rt::current_bubble(); }
 std::int64_t now_ns() noexcept { return rt::clock_now(); }

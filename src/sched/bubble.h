@@ -24,6 +24,9 @@
 //   B3  now, order and rng depend on nothing but the seed and what the members do.
 //
 // Members that are still blocked when it is over are left behind, as by the end of a run.
+//
+// A plain thread that has one made beside somebody's run waits with a bubble_wait, which the end of
+// that run ends: the carrier is left behind then, and would never tell.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +39,7 @@
 #include "os/clock.h"
 #include "os/mutex.h"
 #include "sched/sched.h"
+#include "sched/waiter.h"
 
 namespace weft::rt {
 
@@ -130,7 +134,22 @@ void drive_bubble(bubble* b);                      // until it is over
 // Members that are left; they and the bubble's timers are gone then.
 std::size_t close_bubble(bubble* b) noexcept;
 bool wait_in_bubble(bubble* b);  // testing::wait; false: another one waits
-// -- for run: those that are there end with it, wherever they stand.
+
+// -- for src/testing, on a plain thread
+struct bubble_wait {
+  enum class stage : std::uint8_t { begun, carried, done, over };
+  // -- under the scheduler lock.
+  stage at = stage::begun;
+  bool carried_in_vain = false;  // it is over, and had begun
+  bubble_wait* next = nullptr;
+  thread_note woken;  // when it is done, or the run over
+};
+bool begin_wait(bubble_wait* w) noexcept;  // false: no run is on
+// On the carrier. False: it was wanted in a run that is over.
+bool carry_for(bubble_wait* w) noexcept;
+void end_wait(bubble_wait* w) noexcept;
+
+// -- for run, under the scheduler lock: those that are there end with it, wherever they stand.
 void end_bubbles() noexcept;
 
 }  // namespace weft::rt

@@ -22,6 +22,7 @@
 #include <cerrno>
 #include <sys/stat.h>
 
+#include "base/chaos.h"
 #include "base/print.h"
 #include "os/thread.h"
 #include "sched/netpoll.h"
@@ -39,7 +40,7 @@ namespace {
 
 // Goroutines that wait for a descriptor: the count is lowered by the goroutine itself, when it
 // runs.
-std::int32_t poller_waiters() noexcept { return netpoll.waiters.load(memory_order_seq_cst); }
+std::int32_t poller_waiters() noexcept { return netpoll.waiters.load(); }
 
 // Under the lock.
 bool quiet() noexcept {
@@ -49,6 +50,7 @@ bool quiet() noexcept {
   if (c.idle_ps != nprocs() || c.spinning != 0) return false;
   const std::uint32_t asleep =
       sched.nmidle + sched.locked_asleep + sched.ms_gone.load(memory_order_relaxed) +
+      sched.in_poller.load(memory_order_seq_cst) +  // for nobody, if it comes to that below
       (sched.m0.load(memory_order_seq_cst) == sched_state::m0_rests ? 1 : 0);
   if (asleep != sched.mcount.load(memory_order_relaxed)) return false;
   if (sched.runq.size() != 0 || sched.kept.size() != 0 || timers_pending() ||
@@ -87,24 +89,32 @@ constexpr std::uint32_t sanitizer_threads = 0;
 
 void check_dead() noexcept {
   if (sched.forked) return;
-  sched.lock.lock();
-  const bool first_look = quiet();
-  const std::uint32_t rests = sched.rests, started = started_threads();
-  const std::uint64_t blocked = blocked_threads.load(memory_order_seq_cst);
-  sched.lock.unlock();
-  if (!first_look) return;
+  std::uint32_t threads = 0, known = 0;
+  for (bool counted = false; !counted;) {
+    sched.lock.lock();
+    const bool first_look = quiet();
+    const std::uint32_t moves = thread_moves();
+    const std::uint32_t rests = sched.rests, started = started_threads();
+    const std::uint64_t blocked = blocked_threads.load(memory_order_seq_cst);
+    sched.lock.unlock();
+    if (!first_look) return;
 
-  const int saved = errno;
-  const std::uint32_t threads = count_threads();
-  errno = saved;
-  const std::uint32_t known =
-      started + 1 + static_cast<std::uint32_t>(blocked) + sanitizer_threads;  // 1: m0
+    const int saved = errno;
+    threads = count_threads();
+    errno = saved;
+    chaos::point("dead.counted");
+    known = started + 1 + static_cast<std::uint32_t>(blocked) + sanitizer_threads;  // 1: m0
 
-  sched.lock.lock();
-  const bool same = quiet() && sched.rests == rests && started_threads() == started &&
-                    blocked_threads.load(memory_order_seq_cst) == blocked;
-  sched.lock.unlock();
-  if (!same || threads == 0) return;
+    // Who has been idle in between takes a look of its own. A thread of ours that began or ended
+    // takes none: so we look again. Nor does a plain thread that was woken and ends: it is as good
+    // as somebody else's.
+    sched.lock.lock();
+    const bool same = quiet() && sched.rests == rests;
+    counted = thread_moves() == moves;
+    if (blocked_threads.load(memory_order_seq_cst) != blocked) known = 0;
+    sched.lock.unlock();
+    if (!same || threads == 0) return;
+  }
   if (threads == known) report();
   // Somebody else is there, who may end one day: from now on it is sysmon that looks.
   if (!sched.suspect.exchange(true, memory_order_relaxed)) wake_sysmon();

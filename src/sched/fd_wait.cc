@@ -15,6 +15,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/chaos.h"
 #include "sched/netpoll.h"
 #include "sched/park.h"
 #include "sched/waiter.h"
@@ -24,18 +25,16 @@ namespace {
 
 void wait_parked(poll_waiter& w) {
   const std::uint32_t run = w.g->run_id;
-  netpoll.waiters.fetch_add(1, memory_order_seq_cst);  // partner: stop_m's reading
+  netpoll.waiters.add(run, 1);  // seq_cst; partner: stop_m's reading
   if (!netpoll.held.load(memory_order_seq_cst) && sched.idle.load().idle_ps != 0) wake();
   park(
       [](void* g, void* arg) {
         auto* me = static_cast<poll_waiter*>(arg);
+        chaos::point("fd.publish");
         if (!me->slot->publish(me)) refuse(g);
       },
       &w, wait_reason::io_wait);
-  // An orphan of an ended run must not change the count of the next.
-  if (run == sched.run_id.load(memory_order_relaxed)) {
-    netpoll.waiters.fetch_sub(1, memory_order_relaxed);
-  }
+  netpoll.waiters.add(run, -1);
 }
 
 // Without an eventfd (the process has no descriptor left) the thread looks this often.
@@ -52,7 +51,7 @@ void await_token(int fd) noexcept {
   __builtin_unwind_init();
   const standing_still here;
   const int saved = errno;
-  w.wake_fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  w.wake_fd = chaos::fault("eventfd") != 0 ? -1 : ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   const short events = m == poll_mode::read ? POLLIN | POLLRDHUP : POLLOUT;
   pollfd p[2] = {{fd, events, 0}, {w.wake_fd, POLLIN, 0}};
   if (w.slot->publish(&w)) {
@@ -93,6 +92,7 @@ poll_result poll_wait(fd_desc* d, poll_mode m) {
       // It has waited by itself: the caller tries, whatever the slot says.
       return d->check(m);
     }
+    chaos::point("fd.finish");
     if (slot.finish()) return poll_result::ready;
   }
 }

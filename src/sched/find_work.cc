@@ -21,6 +21,7 @@
 // gains nothing there, and where several share a channel it keeps two cores at its lock.
 //
 // Runs on g0 only. No allocation.
+#include "base/chaos.h"
 #include "core/steal_order.h"
 #include "os/clock.h"
 #include "sched/netpoll.h"
@@ -101,6 +102,7 @@ bool from_kept(M* m) noexcept {
   M* other = sched.stopping.load(memory_order_relaxed) ? nullptr : sched.kept.pop_front();
   sched.lock.unlock();
   if (other == nullptr) return false;
+  chaos::point("find.kept");
   if (m->spinning.exchange(false, memory_order_relaxed)) {
     sched.idle.stop_spinning();
     wake();  // as in stop_spinning
@@ -148,16 +150,13 @@ G* fairness(P* p) noexcept {
   return g;
 }
 
-bool is_idle(std::uint32_t id) noexcept {
-  return (sched.idle_mask[id / 64].load(memory_order_relaxed) >> (id % 64) & 1) != 0;
-}
-
 // Takes a running P's runnext only if it is still there after a while: its owner is most likely
 // about to run it, and taking it away would only bounce the two between cores.
 G* steal_runnext(P* victim) noexcept {
   G* g = victim->thief().peek_next();
   if (g == nullptr) return nullptr;
-  if (victim->status.load(memory_order_relaxed) == p_status::running) {
+  if (victim->status.load(memory_order_relaxed) == p_status::running &&
+      !chaos::flip("force.runnext")) {
     const std::int64_t until = nanotime() + runnext_wait_ns;
     do {
       for (int i = 0; i < 8; ++i) cpu_relax();
@@ -178,10 +177,8 @@ G* steal_from(P* p, P* victim, bool runnext_too) noexcept {
     trace_event(trace_kind::steal, victim->id, 1);
     return g;
   }
-  const std::uint32_t t = p->rq.tail.load(memory_order_relaxed);
-  G* g = p->rq.slots[(t + n - 1) % runq::capacity].load(memory_order_relaxed);
-  p->rq.tail.store(t + n - 1,
-                   memory_order_release);  // publishes the rest; with thieves' acquire of tail
+  chaos::point("runq.grabbed");
+  G* g = p->owner().publish_stolen(n);
   bump(p->count.steals);
   trace_event(trace_kind::steal, victim->id, n);
   return g;
@@ -202,6 +199,16 @@ G* steal_pass(M* m, P* p, bool last) noexcept {
     if (G* g = steal_from(p, victim, last)) return g;
   }
   return nullptr;
+}
+
+// The chaos build's: from others, though there may be work at hand. Between the victim's ring and
+// ours nobody sees what is stolen, and the last spinner may give up just then. A thief is a spinner
+// as a rule, and looks again when it stops to be one (stop_spinning); who is none does it here.
+G* forced_steal(M* m, P* p) noexcept {
+  if (!chaos::flip("force.steal") || p->owner().room() <= runq::capacity / 2) return nullptr;
+  G* g = steal_pass(m, p, true);
+  if (g != nullptr && !m->spinning.load(memory_order_relaxed)) fence_and_wake();
+  return g;
 }
 
 bool work_in_sight(P* p, bool runnext_too) noexcept {
@@ -246,6 +253,7 @@ G* steal(M* m, P* p) noexcept {
 // it find something may have been more than one thing.
 void stop_spinning(M* m) noexcept {
   m->spinning.store(false, memory_order_relaxed);
+  chaos::point("spin.stop");
   sched.idle.stop_spinning();
   wake();
 }
@@ -260,7 +268,8 @@ void stop_spinning(M* m) noexcept {
 bool second_look() noexcept {
   // StoreLoad between the change of the idle word and the looks; partner: the waker's barrier
   // (sched.h, wake).
-  std::atomic_thread_fence(memory_order_seq_cst);
+  fence(memory_order_seq_cst);
+  chaos::point("idle.second_look");
   if (sched.runq.size() != 0 || sched.kept.size() != 0) return true;
   const std::uint32_t n = nprocs();
   for (std::uint32_t i = 0; i < n; ++i) {
@@ -291,7 +300,9 @@ bool give_up(M* m) noexcept {
   release_p(m);
   put_idle_p(p);
   sched.lock.unlock();
+  chaos::point("idle.gave_up");
   if (!spun || !second_look()) return false;
+  chaos::point("idle.note");
   // There is work after all. With a P: look on as a spinner. Without one all Ps are busy; leave a
   // note for the next M that wants to give its P up.
   sched.lock.lock();
@@ -322,7 +333,8 @@ G* find_work(M* m) noexcept {
     }
     due_timers(p);
     if (is_turn_of_kept(p) && from_kept(m)) return nullptr;
-    G* g = fairness(p);
+    G* g = forced_steal(m, p);
+    if (g == nullptr) g = fairness(p);
     if (g == nullptr) g = from_local(p);
     if (g == nullptr) g = from_global(p);
     if (g == nullptr) g = from_late_timers(p);
@@ -332,6 +344,7 @@ G* find_work(M* m) noexcept {
       bool spin = m->spinning.load(memory_order_relaxed);
       if (!spin && sched.idle.try_start_spinning(nprocs())) {
         m->spinning.store(true, memory_order_relaxed);
+        chaos::point("spin.start");
         spin = true;
       }
       trace_begin(m, m_doing::spinning);

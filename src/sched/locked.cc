@@ -13,6 +13,7 @@
 // would cost a change of threads to run it; so it leaves its thread, as in Go (syscall.cc).
 //
 // wait_locked runs on g0, the others on the goroutine's stack or the thread's signal stack.
+#include "base/chaos.h"
 #include "os/thread.h"
 #include "sched/park.h"
 #include "sched/sched.h"
@@ -71,6 +72,7 @@ bool wait_locked(M* m) noexcept {
     ++sched.rests;
   }
   sched.lock.unlock();
+  chaos::point("locked.wait");
   if (m->p != nullptr) hand_off(release_p(m));
   check_dead();
   trace_begin(m, m_doing::idle);
@@ -102,6 +104,7 @@ bool sleep_kept(M* m, G* g) noexcept {
   trace_begin(m, m_doing::waits_for_p);
   m->park.sleep();
   trace_end(m);
+  chaos::point("kept.woken");
   m->park.clear();
   P* p = m->nextp;
   m->nextp = nullptr;
@@ -160,6 +163,8 @@ void unlock_os_thread() {
   g->bound = false;
   m->locked_g = nullptr;
   g->tied.clear();
+  if (P* p = m->is_m0 ? hold_p(m) : nullptr; p != nullptr)
+    p->preempt.store(1, memory_order_relaxed);  // as in acquire_p
 }
 
 }  // namespace weft

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <unistd.h>
 
+#include "base/chaos.h"
 #include "base/slab.h"
 #include "poll/epoll.h"
 #include "sched/bubble.h"
@@ -73,6 +74,8 @@ void on_deadline(durable_timer* t, std::uint64_t number, std::int64_t) noexcept 
   fd_desc* d = f->of;
   const auto m = static_cast<unsigned>(f - d->deadline);
   wake_queue q;
+  const in_runtime in;  // until those who are in q have been woken
+  chaos::point("fd.deadline");
   d->lock.lock();
   if (f->number == number) {
     d->info.fetch_or(1U << m, memory_order_seq_cst);
@@ -113,6 +116,7 @@ int poll_open(int fd, fd_desc** out, bool merged) noexcept {
 
 void poll_evict(fd_desc* d) noexcept {
   wake_queue q;
+  const in_runtime in;
   d->lock.lock();
   d->info.fetch_or(fd_desc::closing, memory_order_seq_cst);
   for (int m = 0; m < 2; ++m) {
@@ -126,6 +130,7 @@ void poll_evict(fd_desc* d) noexcept {
 
 void poll_close(fd_desc* d) noexcept {
   poller_.remove(d->fd);
+  chaos::point("fd.close");
   // Release: with look()'s acquire. A report that is under way is dropped from now on.
   d->generation.store(d->generation.load(memory_order_relaxed) + 1, memory_order_release);
   descs_lock.lock();
@@ -135,6 +140,7 @@ void poll_close(fd_desc* d) noexcept {
 
 bool poll_set_deadline(fd_desc* d, unsigned modes, std::int64_t when) noexcept {
   wake_queue q;
+  const in_runtime in;
   when = real_deadline(when);
   d->lock.lock();
   const bool open = (d->info.load(memory_order_relaxed) & fd_desc::closing) == 0;
@@ -162,6 +168,7 @@ std::uint32_t poll_wake(wake_queue& q) noexcept {
   G* gs[batch];
   std::uint32_t n = 0, all = 0;
   while (poll_waiter* w = q.pop()) {
+    chaos::point("fd.wake");
     if (w->g != nullptr) {
       gs[n++] = w->g;
       if (n == batch) {
@@ -191,7 +198,7 @@ std::uint32_t poll_now() noexcept {
 }
 
 std::uint32_t poll_if_any() noexcept {
-  if (netpoll.waiters.load(memory_order_relaxed) <= 0) return 0;
+  if (netpoll.waiters.hint() <= 0) return 0;
   if (netpoll.looking.load(memory_order_relaxed) ||
       netpoll.looking.exchange(true, memory_order_acquire))
     return 0;
@@ -230,6 +237,6 @@ wake_queue poll_block(std::int64_t deadline) noexcept {
 
 void poll_interrupt() noexcept { poller_.interrupt(); }
 
-void poll_end_run() noexcept { netpoll.waiters.store(0, memory_order_seq_cst); }
+void poll_end_run(std::uint32_t next) noexcept { netpoll.waiters.begin(next); }
 
 }  // namespace weft::rt

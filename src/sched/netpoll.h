@@ -75,16 +75,41 @@ bool poll_set_deadline(fd_desc* d, unsigned modes, std::int64_t when) noexcept;
 
 // -- for the scheduler (find_work.cc, worker.cc, sysmon.cc)
 
+// A count of goroutines of one run, with the run's number in the same word: one that runs on
+// without a P while its run ends must not change the next one's.
+class run_count {
+ public:
+  std::int32_t load() const noexcept {
+    return static_cast<std::int32_t>(word_.load(memory_order_seq_cst));
+  }
+  std::int32_t hint() const noexcept {
+    return static_cast<std::int32_t>(word_.load(memory_order_relaxed));
+  }
+  void add(std::uint32_t run, std::int32_t n) noexcept {
+    std::uint64_t w = word_.load(memory_order_relaxed);
+    while (w >> 32 == run &&
+           !word_.compare_exchange_weak(w, w + static_cast<std::uint64_t>(std::int64_t{n}),
+                                        memory_order_seq_cst, memory_order_relaxed)) {
+    }
+  }
+  void begin(std::uint32_t run) noexcept {
+    word_.store(std::uint64_t{run} << 32, memory_order_seq_cst);
+  }
+
+ private:
+  atomic<std::uint64_t> word_{0};
+};
+
 struct poll_state {
   atomic<bool> open{false};
-  atomic<std::int32_t> waiters{0};    // goroutines of this run that wait for a descriptor
+  run_count waiters;                  // goroutines of this run that wait for a descriptor
   atomic<bool> held{false};           // an M is in the poller, or on its way in or out
   atomic<bool> looking{false};        // somebody looks without blocking: one is enough
   atomic<std::int64_t> last_look{0};  // when somebody last did
 };
 extern constinit poll_state netpoll;
 
-inline bool anybody_polls_for() noexcept { return netpoll.waiters.load(memory_order_seq_cst) > 0; }
+inline bool anybody_polls_for() noexcept { return netpoll.waiters.load() > 0; }
 // Goroutines wait for descriptors and nobody sits in the poller: an M that goes idle must.
 inline bool poller_wanted() noexcept {
   return anybody_polls_for() && !netpoll.held.load(memory_order_seq_cst);
@@ -106,6 +131,7 @@ wake_queue poll_block(std::int64_t deadline) noexcept;
 // Wakes them all: goroutines onto the caller's P if it has one. How many goroutines.
 std::uint32_t poll_wake(wake_queue& q) noexcept;
 void poll_interrupt() noexcept;  // the M in the poller looks at the timers again
-void poll_end_run() noexcept;    // world stopped: its goroutines do not wait any more
+// World stopped: its goroutines do not wait any more; those of `next` may.
+void poll_end_run(std::uint32_t next) noexcept;
 
 }  // namespace weft::rt

@@ -7,6 +7,7 @@
 // saves no registers around it, and the common case is loads, stores and one exchange.
 #pragma once
 
+#include "base/chaos.h"
 #include "sched/sched.h"
 
 namespace weft::rt {
@@ -34,8 +35,22 @@ void put_displaced(P* p, G* g) noexcept;  // from runnext to the ring, and wakes
   return take_local(m, p);
 }
 
+// Where any P may take it.
+inline void put_global(G* g) noexcept {
+  sched.lock.lock();
+  sched.runq.push(g);
+  sched.lock.unlock();
+  fence_and_wake();
+}
+
 // Into runnext, and wakes (ready, spawn).
 [[gnu::always_inline]] inline void put_next(P* p, G* g) noexcept {
+  if (chaos::flip("force.preempt") && sched.preempt.load(memory_order_relaxed))
+    p->preempt.store(1, memory_order_relaxed);
+  if (chaos::flip("force.migrate")) {
+    put_global(g);
+    return;
+  }
   if (sched.shuffle && (p->rng.next() & 1) != 0) [[unlikely]] {
     put_shuffled(p, g);
     return;

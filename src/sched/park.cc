@@ -10,6 +10,7 @@
 // and ours take turns in the cache.
 #include "sched/park.h"
 
+#include "base/chaos.h"
 #include "sched/bubble.h"
 #include "sched/latency.h"
 #include "sched/next.h"
@@ -20,19 +21,31 @@
 namespace weft::rt {
 namespace {
 
-[[gnu::always_inline]] inline void switch_to(M* m, G* from, G* to, bool last, weft_commit commit,
-                                             void* a, void* b) noexcept {
+[[gnu::always_inline]] inline void switch_to(M* m, G* from, G* to, weft_commit commit, void* a,
+                                             void* b) noexcept {
   m->ts.exchange(from->eh, from->saved_errno, to->eh, to->saved_errno);
   enter_sched(m);  // for the commit
-  fiber_switch(from->fiber, to->fiber, last, &from->sp, to->sp, commit, a, b);
+  chaos::point("park.commit");
+  fiber_switch(from->fiber, to->fiber, false, &from->sp, to->sp, commit, a, b);
   leave_sched();
   // Here `from` goes on, perhaps on another M: nothing read before the switch may be used.
 }
 
-void enter(M* m, G* to) noexcept {
-  if (to->sp == nullptr) begin(m->p, to);
-  sample_run(m->p, to);
-  begin_running(m, to);
+// The same to one that has perhaps not begun yet.
+[[gnu::always_inline]] inline void begin_or_switch(M* m, G* from, G* to, weft_commit commit,
+                                                   void* a, void* b) noexcept {
+  if (to->sp != nullptr) {
+    switch_to(m, from, to, commit, a, b);
+  } else if constexpr (fibers_are_tracked) {
+    begin(m->p, to);
+    switch_to(m, from, to, commit, a, b);
+  } else {
+    const std::uintptr_t top = bind_stack(m->p, to);
+    m->ts.exchange(from->eh, from->saved_errno, to->eh, to->saved_errno);
+    enter_sched(m);
+    weft_start(&from->sp, top, commit, a, b, goroutine_main, to);
+    leave_sched();
+  }
 }
 
 // From here to the switch the common case is inlined into its few callers: each frame between the
@@ -43,8 +56,9 @@ void enter(M* m, G* to) noexcept {
                                   void* b) noexcept {
   trace_switch(m, g, next);
   g->m.store(nullptr, memory_order_relaxed);
-  enter(m, next);
-  switch_to(m, g, next, false, commit, a, b);
+  sample_run(m->p, next);
+  begin_running(m, next);
+  begin_or_switch(m, g, next, commit, a, b);
 }
 
 [[gnu::always_inline]] inline void go_to(M* m, G* g, G* next, weft_commit commit, void* a,
@@ -55,7 +69,7 @@ void enter(M* m, G* to) noexcept {
   }
   g->m.store(nullptr, memory_order_relaxed);
   begin_running(m, next);
-  switch_to(m, g, next, false, commit, a, b);
+  switch_to(m, g, next, commit, a, b);
 }
 
 [[gnu::noinline]] void go_on_rare(M* m, G* g, weft_commit commit, void* a, void* b) noexcept {
@@ -92,9 +106,10 @@ void enter(M* m, G* to) noexcept {
 }  // namespace
 
 void run_on(M* m, G* to) noexcept {
-  enter(m, to);
+  sample_run(m->p, to);
+  begin_running(m, to);
   trace_run(m, to);
-  switch_to(m, &m->g0, to, false, nullptr, nullptr, nullptr);
+  begin_or_switch(m, &m->g0, to, nullptr, nullptr, nullptr);
 }
 
 void leave_for(M* m, G* g, G* next, weft_commit commit, void* a, void* b) noexcept {
@@ -105,25 +120,30 @@ void leave_for_g0(M* m, G* g, weft_commit commit, void* a, void* b) noexcept {
   trace_leave(m, g);
   g->m.store(nullptr, memory_order_relaxed);
   m->curg = nullptr;
-  switch_to(m, g, &m->g0, false, commit, a, b);
+  switch_to(m, g, &m->g0, commit, a, b);
 }
 
 void leave(M* m, G* g, weft_commit commit, void* a, void* b) noexcept { go_on(m, g, commit, a, b); }
 
-void leave_for_good(M* m, G* g, G* next, weft_commit commit, void* a, void* b) noexcept {
+G* prepare_to_leave(M* m, G* g, G* next) noexcept {
   trace_exit(m, g, next);
   g->m.store(nullptr, memory_order_relaxed);
   if (next != nullptr) {
-    enter(m, next);
+    if (next->sp == nullptr) begin(m->p, next);
+    sample_run(m->p, next);
+    begin_running(m, next);
   } else {
     m->curg = nullptr;
     next = &m->g0;
   }
-  switch_to(m, g, next, true, commit, a, b);
-  __builtin_unreachable();
+  m->ts.set(next->eh, next->saved_errno);
+  enter_sched(m);
+  return next;
 }
 
-void park(park_commit commit, void* arg, wait_reason why) {
+namespace {
+
+[[gnu::always_inline]] inline void park_here(park_commit commit, void* arg, wait_reason why) {
   enter_rt();
   M* m = current_m();
   G* g = m->curg;
@@ -134,10 +154,31 @@ void park(park_commit commit, void* arg, wait_reason why) {
   g->reason = why;
   g->waiting_on = arg != nullptr ? arg : g;
   g->eh.since = sched.seconds.load(memory_order_relaxed);
-  if (P* p = hold_p(m)) bump(p->count.parks);  // without one: it has been lost since maybe_preempt
+  if (P* p = hold_p(m)) [[likely]] {
+    bump(p->count.parks);
+  } else {  // it has been lost since maybe_preempt
+    sched.foreign_parks.fetch_add(1, memory_order_relaxed);
+  }
   g->move_status(g_status::running, g_status::waiting);
+  chaos::point("park.status");
   go_on(m, g, commit, g, arg);
   leave_rt();
+}
+
+[[gnu::noinline]] void park_timed(park_commit commit, void* arg, wait_reason why) {
+  const std::int64_t since = nanotime();
+  park_here(commit, arg, why);
+  note_blocked(why, since);
+}
+
+}  // namespace
+
+void park(park_commit commit, void* arg, wait_reason why) {
+  if (sched.block_rate.load(memory_order_relaxed) != 0) [[unlikely]] {
+    park_timed(commit, arg, why);
+    return;
+  }
+  park_here(commit, arg, why);
 }
 
 void refuse(void* gp) noexcept { ready(static_cast<G*>(gp)); }
@@ -169,6 +210,7 @@ namespace {
 // never sees one without the other (a stopped world does not stop plain threads).
 void ready_foreign(G* g) noexcept {
   stop_if_left_behind();
+  chaos::point("ready.foreign");
   sched.lock.lock();
   if (make_runnable(g)) sched.runq.push(g);
   sched.lock.unlock();
@@ -203,9 +245,11 @@ void ready(G* g) noexcept {
     return;
   }
   --p->until_sample;
+  chaos::point("ready.found");
   const std::uint32_t was = enter_sched(m);
   g->waiting_on = nullptr;
   g->move_status(g_status::waiting, g_status::runnable);
+  chaos::point("ready.status");
   put_next(p, g);
   leave_sched(m, was);
   leave_rt();
@@ -228,7 +272,7 @@ void ready(G** gs, std::uint32_t n) noexcept {
     }
     return k;
   };
-  if (p == nullptr && left_behind(m)) sleep_for_good();
+  if (p == nullptr) stop_if_left_behind();
   const std::uint32_t was = p != nullptr ? enter_sched(m) : 0;
   if (p != nullptr && p->owner().room() >= n) {
     p->owner().put_all(gs, make_all());

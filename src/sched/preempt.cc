@@ -40,6 +40,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "base/chaos.h"
 #include "base/fatal.h"
 #include "os/thread.h"
 #include "sched/park.h"
@@ -91,7 +92,9 @@ M* taker(P* p) noexcept {
   const bool others_wait =
       !p->rq.empty() || sched.runq.size_hint() != 0 || earliest_timer() <= nanotime();
   if (others_wait && spare_will_come()) return nullptr;
-  return sched.kept.pop_front();
+  M* m = sched.kept.pop_front();
+  if (m != nullptr) bump(sched.kept_turns);
+  return m;
 }
 
 // The run is over. Without a P until it stands where it may stop for good; then for ever.
@@ -140,10 +143,12 @@ void stop_for_others(M* m, G* g, P* p, const void* sp, std::uintptr_t pc) noexce
   }
   p->preempt.store(0, memory_order_relaxed);
   bump(p->count.preemptions);
+  bump(p->count.gave_way);
   trace_stop(m, g, trace_state::runnable);
   release_p(m);
   queue_kept(m, g, queue_end::back);
   sched.lock.unlock();
+  chaos::point("kept.queued");
   give_p(next, p);
   if (!sleep_kept(m, g)) stop_for_good(m, sp, pc);
 }
@@ -153,6 +158,7 @@ void stop_for_others(M* m, G* g, P* p, const void* sp, std::uintptr_t pc) noexce
 // Outside the runtime, in the goroutine that runs here.
 void preempt_here(M* m, const void* sp, std::uintptr_t pc) noexcept {
   enter_rt();
+  chaos::point("preempt.handler");
   G* g = m->curg;
   if (m->hold.load(memory_order_relaxed) == hold_state::syscall) {
     // It is asleep, or about to be, and its P is free to be taken anyway.
@@ -164,6 +170,8 @@ void preempt_here(M* m, const void* sp, std::uintptr_t pc) noexcept {
     } else if (!wait_for_p(m, g)) {
       stop_for_good(m, sp, pc);
     }
+  } else if (p->orphan.load(memory_order_relaxed)) {  // abandoned, and another run has begun
+    stop_for_good(m, sp, pc);
   } else if (sched.stopping.load(memory_order_seq_cst)) {
     stop_with_world(m, g, p, sp, pc);
   } else if (p->preempt.load(memory_order_relaxed) != 0) {
@@ -178,6 +186,7 @@ int attend() noexcept {
   t->attention.store(0, memory_order_relaxed);
   M* m = t->m;
   if (m == nullptr || m->curg == nullptr) return 0;
+  chaos::point("preempt.attend");
   preempt_here(m, __builtin_frame_address(0),
                reinterpret_cast<std::uintptr_t>(__builtin_return_address(0)));
   return 0;
@@ -301,6 +310,7 @@ bool ask_to_stop(M* m) noexcept {
     return true;
   }
   m->signalled.store(true, memory_order_release);  // with on_signal
+  chaos::point("preempt.post");
   return ::syscall(SYS_tgkill, ::getpid(), tid, preempt_signal) == 0;
 }
 
@@ -313,7 +323,8 @@ void arm_cpu_timer(M* m, std::int64_t cpu_ns) noexcept {
     ev.sigev_signo = preempt_signal;
     ev._sigev_un._tid = m->tid.load(memory_order_relaxed);
     int id = -1;
-    if (::syscall(SYS_timer_create, thread_cpu_clock(ev._sigev_un._tid), &ev, &id) != 0) {
+    if (chaos::fault("timer_create") != 0 ||
+        ::syscall(SYS_timer_create, thread_cpu_clock(ev._sigev_un._tid), &ev, &id) != 0) {
       errno = saved;
       return;  // out of timers: it is one runner too many until its next call
     }

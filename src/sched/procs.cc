@@ -13,6 +13,7 @@
 // Runs on the caller's stack. No allocation between stop and start (DESIGN 4.3).
 #include "sched/procs.h"
 
+#include "base/chaos.h"
 #include "core/steal_order.h"
 #include "os/cgroup.h"
 #include "os/cpu.h"
@@ -51,7 +52,7 @@ bool somebody_computes_on(std::int64_t cpu_ns) noexcept {
   for (std::uint32_t i = 0; i < nprocs(); ++i) {
     const P* p = p_at(i);
     const M* m = p->status.load(memory_order_relaxed) == p_status::running
-                     ? p->m.load(memory_order_relaxed)
+                     ? p->m.load(memory_order_acquire)  // with acquire_p
                      : nullptr;
     if (m == nullptr) {
       runners[i] = {};
@@ -77,7 +78,7 @@ void take_ps_of_absent() noexcept {
     --sched.stop_wait;
   }
   for (std::uint32_t i = 0; i < nprocs(); ++i) {
-    M* m = p_at(i)->m.load(memory_order_relaxed);
+    M* m = p_at(i)->m.load(memory_order_acquire);  // with acquire_p
     if (m == nullptr) continue;
     if (P* p = take_from_syscall(m)) {
       p->status.store(p_status::stopped, memory_order_relaxed);
@@ -86,19 +87,30 @@ void take_ps_of_absent() noexcept {
   }
 }
 
+// Under lock. No signal to one that sleeps in the kernel: its call would come back short, or (where
+// we use CPU timers) never hear it. It sleeps on without its P.
+bool stop_sleeper(M* m) noexcept {
+  if (!asleep_in_kernel(m)) return false;
+  P* p = take_from_sleeper(m);
+  if (p == nullptr) return false;
+  if (sched.preempt.load(memory_order_relaxed)) arm_cpu_timer(m, 1'000'000);
+  p->status.store(p_status::stopped, memory_order_relaxed);
+  --sched.stop_wait;
+  return true;
+}
+
 // Those that have not heard. True: all are stopped.
 bool stop_the_rest() noexcept {
   sched.lock.lock();
   const bool waited = sched.stop_wait != 0;
   take_ps_of_absent();
-  const bool done = sched.stop_wait == 0;
-  if (!done && sched.preempt.load(memory_order_relaxed)) {
-    for (std::uint32_t i = 0; i < nprocs(); ++i) {
-      P* p = p_at(i);
-      M* m = p->m.load(memory_order_relaxed);
-      if (m != nullptr && p->status.load(memory_order_relaxed) == p_status::running) ask_to_stop(m);
-    }
+  for (std::uint32_t i = 0; sched.stop_wait != 0 && i < nprocs(); ++i) {
+    P* p = p_at(i);
+    M* m = p->m.load(memory_order_acquire);  // with acquire_p
+    if (m == nullptr || p->status.load(memory_order_relaxed) != p_status::running) continue;
+    if (!stop_sleeper(m) && sched.preempt.load(memory_order_relaxed)) ask_to_stop(m);
   }
+  const bool done = sched.stop_wait == 0;
   sched.lock.unlock();
   return done && waited;
 }
@@ -118,6 +130,7 @@ void set_preempt_all() noexcept {
 void stop_p(M* m) noexcept {
   if (m->spinning.exchange(false, memory_order_relaxed)) sched.idle.stop_spinning();
   P* p = release_p(m);
+  chaos::point("stw.stop_p");
   sched.lock.lock();
   if (!sched.stopping.load(memory_order_relaxed)) {
     // It has started again meanwhile. Nobody else knows of p: take it back.
@@ -149,6 +162,7 @@ bool wait_stopped(P* own, stop_limit limit) noexcept {
   take_ps_of_absent();
   const bool wait = sched.stop_wait != 0;
   sched.lock.unlock();
+  chaos::point("stw.begin");
   if (!wait) return true;
   for (runner& r : runners) r = {};
   const std::int64_t began = nanotime();
@@ -156,6 +170,7 @@ bool wait_stopped(P* own, stop_limit limit) noexcept {
     const std::int64_t now = nanotime();
     if (sched.stop_note.sleep_until(now + nudge_ns)) return true;
     set_preempt_all();
+    chaos::point("stw.rest");
     if (stop_the_rest()) return true;
     if (limit.wall_ns < 0) continue;
     // The clock on the wall says little of a thread that the kernel has not let run.
@@ -317,6 +332,7 @@ void start_ps(P* keep) noexcept {
     }
   }
   sched.lock.unlock();
+  chaos::point("stw.start");
   while (busy != nullptr) {
     P* p = busy;
     busy = p->idle_next;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
 
 #include "sched/waiter.h"
 
@@ -10,6 +11,11 @@ namespace weft::rt {
 
 // Held while the world is stopped, and over the start and the end of a run.
 extern constinit parking_lock world_sem;
+
+// What run() throws then.
+struct beside_another_run : std::logic_error {
+  beside_another_run() : logic_error("weft::run called beside another run") {}
+};
 
 // Stops the world for its lifetime. From a goroutine or a plain thread; without a run the world is
 // stopped anyway. The holder must not park, and allocates nothing.

@@ -17,6 +17,7 @@
 //
 // Threads, Ps, Gs and stacks are kept for the next run.
 #include "weft/run.hpp"
+#include "base/chaos.h"
 
 #include <algorithm>
 #include <charconv>
@@ -75,7 +76,7 @@ WEFT_CATCHES_FORCED_UNWIND void main_entry(void* closure) {
 void start_world(const config& c, M* m) {
   static const bool once = [] {
     start_preemption();
-    return can_detach();
+    return true;
   }();
   (void)once;
   know_libraries();
@@ -150,7 +151,7 @@ void clear_world() noexcept {
   for (std::uint32_t i = 0; i < n; ++i) {
     P* p = p_at(i);
     if (p->status.load(memory_order_relaxed) != p_status::stopped) {
-      M* m = p->m.load(memory_order_relaxed);
+      M* m = p->m.load(memory_order_acquire);  // with acquire_p
       if (m == nullptr || take_from_sleeper(m) != p) {
         abandon(p);
         continue;
@@ -170,9 +171,10 @@ void clear_world() noexcept {
   end_bubbles();
   trace_run_end();
   sched.left_behind.fetch_add(goroutine_count(), memory_order_relaxed);
-  poll_end_run();
+  const std::uint32_t next = sched.run_id.load(memory_order_relaxed) + 1;
+  poll_end_run(next);
   sched.active.store(false, memory_order_release);
-  sched.run_id.store(sched.run_id.load(memory_order_relaxed) + 1, memory_order_relaxed);
+  sched.run_id.store(next, memory_order_relaxed);
   sched.next_goid.store(2, memory_order_relaxed);
   sched.procs.store(0, memory_order_relaxed);
   sched.lock.unlock();
@@ -246,12 +248,16 @@ int run_main(const config& c, int (*fn)(void*), void* arg) {
   if (c.max_threads == 0) throw std::invalid_argument("weft::run: max_threads is 0");
   // What our caller keeps in registers is on the stack from here on, where the leak finder sees it.
   __builtin_unwind_init();
+  // Before our first thread: of a process with more than one the kernel makes the registration wait
+  // until every CPU has passed through the scheduler, some 10 ms.
+  can_detach();
+  if (c.attach) attach_or_warn();
   main_call call{fn, arg, 0, nullptr, false, {}};
 
   world_sem.lock(wait_reason::world);
   if (sched.active.load(memory_order_relaxed)) {
     world_sem.unlock();
-    throw std::logic_error("weft::run called beside another run");
+    throw beside_another_run();
   }
   start_service_threads();
   install_reports();
@@ -269,10 +275,12 @@ int run_main(const config& c, int (*fn)(void*), void* arg) {
   if (m->p != nullptr) hand_off(release_p(m));
   check_dead();
   call.gone.sleep();
+  chaos::point("run.end");
 
   world_sem.lock(wait_reason::world);
   sched.ending.store(true, memory_order_seq_cst);
   wait_stopped(nullptr, patience);
+  chaos::point("run.clear");
   world_sem.forget_goroutines();
   clear_world();
   wait_until_left();
@@ -326,10 +334,12 @@ void parse_debug(config& c, std::string_view text) {
       c.scheddetail = parse("WEFT_DEBUG: scheddetail", item.c_str() + eq + 1, false) != 0;
     } else if (item.substr(0, eq) == "leakcheck" && eq != std::string::npos) {
       c.leakcheck = parse("WEFT_DEBUG: leakcheck", item.c_str() + eq + 1, false) != 0;
+    } else if (item.substr(0, eq) == "attach" && eq != std::string::npos) {
+      c.attach = parse("WEFT_DEBUG: attach", item.c_str() + eq + 1, false) != 0;
     } else if (!item.empty()) {
       throw std::invalid_argument(
           "WEFT_DEBUG: unknown setting '" + item +
-          "'; there are: shuffle=SEED, schedtrace=MS, scheddetail=1, leakcheck=1");
+          "'; there are: shuffle=SEED, schedtrace=MS, scheddetail=1, leakcheck=1, attach=1");
     }
   }
 }

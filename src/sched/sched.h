@@ -25,6 +25,7 @@
 #include <cstdint>
 
 #include "base/atomic.h"
+#include "base/chaos.h"
 #include "base/slab.h"
 #include "core/current.h"
 #include "core/g.h"
@@ -67,8 +68,11 @@ struct sched_state {
   block_pool free_blocks;
   slab<chan_cell> chans;  // under g_lock
   chan_pool free_chans;
+  slab<large_chan_cell> large_chans;  // under g_lock
+  large_chan_pool free_large_chans;
   atomic<std::uint64_t> next_goid{2};        // 1 is main
   atomic<std::uint64_t> foreign_created{0};  // spawned without a P
+  atomic<std::uint64_t> foreign_parks{0};    // parked without one
   atomic<std::uint64_t> foreign_exited{0};   // ended without one
   atomic<std::uint64_t> left_behind{0};      // neither finished nor alive: their run is over
 
@@ -84,14 +88,16 @@ struct sched_state {
 
   // -- time that goroutines and threads have spent waiting for mutexes.
   atomic<std::uint64_t> mutex_wait_ns{0};
+  atomic<std::uint64_t> block_rate{0};  // not 0: waits are profiled, one in so many ns of them
 
   // -- deadlock detection.
   enum : std::uint32_t { m0_runs, m0_rests, m0_ends };
-  atomic<std::uint32_t> m0{m0_runs};  // rests: only waits for the end of the run
-  atomic<std::uint32_t> ms_gone{0};   // Ms that sleep for good: their run is over
-  atomic<std::uint32_t> leaving{0};   // Ms that are on their way there
-  note left_note;                     // the last of those has arrived
-  atomic<bool> suspect{false};        // threads that are not ours have been seen: sysmon looks
+  atomic<std::uint32_t> m0{m0_runs};   // rests: only waits for the end of the run
+  atomic<std::uint32_t> in_poller{0};  // Ms that sleep there: 0 or 1
+  atomic<std::uint32_t> ms_gone{0};    // Ms that sleep for good: their run is over
+  atomic<std::uint32_t> leaving{0};    // Ms that are on their way there
+  note left_note;                      // the last of those has arrived
+  atomic<bool> suspect{false};         // threads that are not ours have been seen: sysmon looks
 
   // -- sysmon.
   atomic<bool> sysmon_waits{false};
@@ -100,6 +106,7 @@ struct sched_state {
   note sysmon_note;
   atomic<std::int64_t> trace_ns{0};  // not 0: print_sched so often
   atomic<bool> trace_detail{false};
+  atomic<std::uint64_t> kept_turns{0};  // Ps that went from one in place to another; under the lock
 
   // -- the run.
   atomic<std::uint32_t> run_id{0};             // of the current run, or of the next one
@@ -128,6 +135,10 @@ inline std::uint32_t nprocs() noexcept { return sched.procs.load(memory_order_re
 inline P* p_at(std::uint32_t i) noexcept {
   return sched.allp[i].load(memory_order_acquire);
 }  // with procresize
+// On the idle list (P6), or was a moment ago: without the lock a hint.
+inline bool is_idle(std::uint32_t p) noexcept {
+  return (sched.idle_mask[p / 64].load(memory_order_relaxed) >> (p % 64) & 1) != 0;
+}
 
 // -- schedule.cc
 void worker_main(M* m) noexcept;  // an M's life on g0; returns when its thread must end
@@ -152,9 +163,11 @@ P* release_p(M* m) noexcept;
 void put_idle_p(P* p) noexcept;  // under lock; the idle word is already changed
 P* take_idle_p() noexcept;       // under lock; changes nothing in the idle word
 P* take_free_p() noexcept;       // under lock: idle or promised, for one that does not spin
-bool start_m(
-    P* p,
-    bool spinning) noexcept;  // gives p to an idle M (true) or has one made (false); under lock: no
+// Gives p to an idle M, to one that waits for a P in place, or has a thread made for it. Without
+// the lock. spinning: p's M is counted as a spinner; one in place looks for nothing, so that the
+// caller has to wake somebody else.
+enum class start_result : std::uint8_t { idle_m, in_place, new_thread };
+start_result start_m(P* p, bool spinning) noexcept;
 void put_idle_m(M* m) noexcept;  // under lock; then sleep_idle
 void sleep_idle(M* m) noexcept;  // until somebody brings a P
 void stop_m(M* m) noexcept;      // sleeps until it has a P: brought, or taken by itself
@@ -163,10 +176,12 @@ void wake_slow() noexcept;
 M* take_idle_m(P* p) noexcept;     // under lock; or null
 void give_p(M* m, P* p) noexcept;  // to one that sleeps without, wherever it does
 void request_spare() noexcept;     // an M more, without a P
-bool spare_will_come() noexcept;   // before long
-bool spare_is_stuck() noexcept;    // it should have come by now
-bool p_is_promised() noexcept;     // to a thread that does not exist yet
-P* take_promised_p() noexcept;     // one that waits for its thread to be made, or null
+bool threads_are_out() noexcept;   // there may not be more Ms
+[[noreturn]] void thread_exhaustion() noexcept;
+bool spare_will_come() noexcept;  // before long
+bool spare_is_stuck() noexcept;   // it should have come by now
+bool p_is_promised() noexcept;    // to a thread that does not exist yet
+P* take_promised_p() noexcept;    // one that waits for its thread to be made, or null
 M* new_m() noexcept;
 void let_idle_go(std::int64_t now) noexcept;
 void end_m(M* m) noexcept;                             // on its own thread, which is about to end
@@ -183,7 +198,8 @@ inline void wake() noexcept {
 inline void fence_and_wake() noexcept {
   // StoreLoad between the enqueue and the read of the idle word; partner: the fence in second_look
   // (find_work.cc).
-  std::atomic_thread_fence(memory_order_seq_cst);
+  fence(memory_order_seq_cst);
+  chaos::point("wake.look");
   wake();
 }
 
@@ -226,6 +242,7 @@ bool settle(M* m) noexcept;           // the same; false: the run is over, go no
 P* take_from_syscall(M* m) noexcept;  // its P, or null: it was not in one (any more)
 P* take_from_sleeper(M* m) noexcept;  // the handshake of DESIGN 5; null: it is awake
 bool can_detach() noexcept;
+void forget_words(M* m) noexcept;  // its thread leaves it: nobody reads the thread's words any more
 
 // The P of the calling M, or null if it has none or has lost it. Inside the runtime only: it stays
 // ours until we leave.
@@ -244,6 +261,31 @@ inline P* own_p() noexcept {
   M* m = current_m();
   return m != nullptr ? hold_p(m) : nullptr;
 }
+// A stretch inside the runtime that may sleep in the kernel, on a goroutine's behalf: its P is free
+// to be taken meanwhile (os/section.h). Nobody who stands on the stack above it keeps a P in hand.
+// On g0, and for who drives a bubble, it is nothing: they have a P in hand.
+class p_lent {
+ public:
+  p_lent() noexcept {
+    const M* m = current_m();
+    if (m == nullptr || m->curg == nullptr || m->drives != nullptr) return;
+    thread_words* t = own_words();
+    was_ = t->lent.load(memory_order_relaxed);
+    t->lent.store(t->in_rt.load(memory_order_relaxed), memory_order_release);  // with keeps_p
+    lent_ = true;
+  }
+  p_lent(const p_lent&) = delete;
+  p_lent& operator=(const p_lent&) = delete;
+  ~p_lent() {
+    if (!lent_) return;
+    own_words()->lent.store(was_, memory_order_relaxed);
+    compiler_barrier();  // as in enter_rt: before the next look at `hold`
+  }
+
+ private:
+  std::uint32_t was_ = 0;
+  bool lent_ = false;
+};
 
 // -- preempt.cc
 void start_preemption() noexcept;  // once a process
@@ -270,18 +312,28 @@ void print_sched(std::int64_t now, bool detail) noexcept;
 void install_reports() noexcept;
 void keep_trace(const G* g) noexcept;  // of here: g fails, once its clean-ups have run
 
+// -- debug/attach.cc: the tool `weft` may look at this process; a failure is said on standard error
+void attach_or_warn() noexcept;
+
+// -- debug/profiles.cc: the caller has waited since then. On a goroutine.
+void note_blocked(wait_reason why, std::int64_t since) noexcept;
 // -- debug/find_leaks.cc: to standard error, if there are any. On a goroutine; allocates.
 void report_leaks();
 
 // -- spawn.cc
 chan_cell* take_chan_cell() noexcept;
-void put_chan_cell(chan_cell* c) noexcept;
+large_chan_cell* take_large_chan_cell() noexcept;
+void put_cell(chan_cell* c) noexcept;
+void put_cell(large_chan_cell* c) noexcept;
 [[noreturn]] void goroutine_exit(G* g) noexcept;
 using closure_fn = void (*)(void*);
 G* make_main(std::size_t stack_size, closure_fn fn, void* arg) noexcept;
 std::uint64_t goroutine_count() noexcept;
-void begin(P* p,
-           G* g) noexcept;  // binds a stack to a goroutine that is switched to for the first time
+// The first switch to g, on the M that will run it. bind_stack: what it gets, and where
+// goroutine_main begins; begin: with a frame for weft_switch.
+std::uintptr_t bind_stack(P* p, G* g) noexcept;
+void begin(P* p, G* g) noexcept;
+[[noreturn]] void goroutine_main(void* g, void*, void*);
 void flush_free(P* p, std::uint32_t keep = 4) noexcept;  // shells and stacks to the global pools
 void trim_free_stacks() noexcept;  // sysmon: gives back what deep calls have touched
 

@@ -13,6 +13,7 @@
 // yield therefore costs 1/128 of a lock and not one lock (Go puts every yield there).
 #include <utility>
 
+#include "base/chaos.h"
 #include "sched/bubble.h"
 #include "sched/next.h"
 #include "sched/park.h"
@@ -28,7 +29,8 @@ namespace {
 constexpr std::uint32_t global_every = 61;
 
 std::uint32_t batch_size(std::uint32_t queued) noexcept {  // R7: min(128, n, n/procs + 1)
-  const std::uint32_t share = queued / nprocs() + 1;
+  const std::uint32_t ps = nprocs();                       // 0 between runs: one left behind
+  const std::uint32_t share = ps != 0 ? queued / ps + 1 : queued;
   std::uint32_t n = share < queued ? share : queued;
   return n < runq::capacity / 2 ? n : runq::capacity / 2;
 }
@@ -49,6 +51,10 @@ void yield_commit(void* gp, void*) noexcept {
   G* g = static_cast<G*>(gp);
   P* p = current_m()->p;
   g->move_status(g_status::running, g_status::runnable);
+  if (chaos::flip("force.migrate")) {
+    put_global(g);
+    return;
+  }
   put_local(p, g);
   if (nprocs() != 1) fence_and_wake();  // one P: nobody to wake; changes only in a stopped world
 }
@@ -69,6 +75,7 @@ void put_shuffled(P* p, G* g) noexcept {
 // announced when it became runnext, and while it is on its way a second look sees the mark
 // (find_work.cc; runq.h, moving).
 void put_displaced(P* p, G* g) noexcept {
+  chaos::point("runq.displaced");
   put_local(p, g);
   p->owner().settled();
   wake();
@@ -82,6 +89,7 @@ void put_overflow(P* p, G* g) noexcept {
     std::uint32_t n = own.take_half(batch);
     if (n == 0) continue;  // thieves have made room
     batch[n++] = g;
+    chaos::point("runq.overflow");
     sched.lock.lock();
     sched.runq.push(batch, n);
     sched.overflows += 1;
@@ -96,6 +104,7 @@ void refill_from_global(P* p) noexcept {
   G* out[runq::capacity];
   G* in[runq::capacity / 2];
   const std::uint32_t nout = own.take_all(out);
+  chaos::point("runq.refill");
   sched.lock.lock();
   if (nout != 0) sched.runq.push(out, nout);
   const std::uint32_t nin = sched.runq.pop(in, batch_size(sched.runq.size_hint()));
@@ -187,6 +196,7 @@ static void give_way(M* m, G* g, P* p) noexcept {
     --p->kept_due;
     if (sched.kept.size_hint() != 0) {
       p->kept_first = true;  // g0 hands the P over
+      bump(p->count.gave_way);
       leave_for_g0(m, g, yield_commit, g, nullptr);
       return;
     }
@@ -199,6 +209,7 @@ static void give_way(M* m, G* g, P* p) noexcept {
     new_slice(p);
     own.prefetch();
   }
+  bump(p->count.gave_way);
   if (next->bound) [[unlikely]] {
     m->handed = next;
     leave_for_g0(m, g, yield_commit, g, nullptr);
@@ -231,6 +242,9 @@ void yield_g() {
     } else {
       // The slice is over for runnext too; it must stand before us in the ring.
       if (G* next = p->owner().take_next()) put_local(p, next);
+      bump(p->count.gave_way);
+      // And those who wait elsewhere have their turn before us, as in give_way.
+      if (work_queued() && round_is_over(p)) new_round(p);
       leave(m, g, yield_commit, g, nullptr);  // pick_next declines: by way of g0
     }
   } else {

@@ -4,8 +4,9 @@
 // Spawn takes a dead G from the P's list (then the global pool, then a fresh one), lends its second
 // cache line for the closure, and puts it into runnext. No malloc, no lock, no system call as long
 // as the lists have something. There is no stack yet: the P that first runs the goroutine binds one
-// of its own (begin), the one used last and so the warmest. A closure too large for the line is
-// built on a stack that is bound at once.
+// of its own (bind_stack), the one used last and so the warmest. A closure too large for the line
+// is built on a stack that is bound at once; one that fits and may be moved as bytes is handed over
+// in one call (spawn_bytes).
 //
 // Exit destroys what the goroutine owns, raises its generation and switches away for good; stack
 // and shell go back to the lists in the commit, on the next goroutine's stack, when nobody stands
@@ -23,10 +24,13 @@
 // Runs on the spawner's stack; goroutine_main on the new one. User code (copying the closure) runs
 // between spawn_begin and spawn_commit and may itself park, throw or spawn: the ticket belongs to
 // nobody's list meanwhile.
+//
+// Long because begin, end and goexit share the free lists, inlined into each of them.
 #include <algorithm>
 #include <cstring>
 #include <cxxabi.h>
 
+#include "base/chaos.h"
 #include "base/print.h"
 #include "sched/bubble.h"
 #include "sched/locals.h"
@@ -214,6 +218,7 @@ void exit_commit(void* gp, void*) noexcept {
     g->set_bubbled(false);
     g->tied.clear();
   }
+  chaos::point("exit.free");
   put_back(current_m()->p, g);
 }
 
@@ -241,6 +246,7 @@ constexpr bool may_take_over = true;
 void take_over(M* m, G* g, G* next) noexcept {
   enter_sched(m);
   trace_exit(m, g, next);
+  chaos::point("exit.take_over");
   next->stk = g->stk;
   g->stk = stack{};
   g->m.store(nullptr, memory_order_relaxed);
@@ -261,6 +267,8 @@ WEFT_CATCHES_FORCED_UNWIND void run_closure(G* g) {
   }
 }
 
+}  // namespace
+
 void goroutine_main(void* gp, void*, void*) {
   G* g = static_cast<G*>(gp);
   g->fiber.entered();
@@ -280,6 +288,8 @@ void goroutine_main(void* gp, void*, void*) {
     g = next;
   }
 }
+
+namespace {
 
 // Lays the first frame at `top` of its stack.
 [[gnu::always_inline]] inline void set_up(G* g, std::uintptr_t top) noexcept {
@@ -323,33 +333,51 @@ void goroutine_main(void* gp, void*, void*) {
 
 }  // namespace
 
-// First switch to g, on the M that will run it.
-void begin(P* p, G* g) noexcept {
+std::uintptr_t bind_stack(P* p, G* g) noexcept {
   const stack& s = take_stack(p);
   g->stk = s;
-  set_up(g, stack_top(s));
+  return stack_top(s) & ~std::uintptr_t{15};
 }
+
+void begin(P* p, G* g) noexcept { set_up(g, bind_stack(p, g)); }
 
 void flush_free(P* p, std::uint32_t keep) noexcept {
   flush(p->free_gs, sched.free_gs, keep);
   flush(p->blocks, sched.free_blocks, keep);
   flush(p->chans, sched.free_chans, keep);
+  flush(p->large_chans, sched.free_large_chans, keep);
   flush(p->stacks, keep);
 }
 
-chan_cell* take_chan_cell() noexcept {
+namespace {
+
+template <class T>
+[[gnu::always_inline]] inline T* take_cell(cell_cache<T> P::*of_p, cell_pool<T>& pool,
+                                           slab<T>& cells) noexcept {
   const in_runtime in;
   P* p = own_p();
-  chan_cell* c = take(p != nullptr ? &p->chans : nullptr, sched.free_chans, sched.chans);
-  if (p != nullptr) p->chans.cells[p->chans.n] = nullptr;  // nothing is to look like a handle
+  cell_cache<T>* cache = p != nullptr ? &(p->*of_p) : nullptr;
+  T* c = take(cache, pool, cells);
+  if (cache != nullptr) cache->cells[cache->n] = nullptr;  // nothing is to look like a handle
   return c;
 }
 
-void put_chan_cell(chan_cell* c) noexcept {
+template <class T>
+[[gnu::always_inline]] inline void put_cell(cell_cache<T> P::*of_p, cell_pool<T>& pool,
+                                            T* c) noexcept {
   const in_runtime in;
   P* p = own_p();
-  put(p != nullptr ? &p->chans : nullptr, sched.free_chans, c);
+  put(p != nullptr ? &(p->*of_p) : nullptr, pool, c);
 }
+
+}  // namespace
+
+chan_cell* take_chan_cell() noexcept { return take_cell(&P::chans, sched.free_chans, sched.chans); }
+large_chan_cell* take_large_chan_cell() noexcept {
+  return take_cell(&P::large_chans, sched.free_large_chans, sched.large_chans);
+}
+void put_cell(chan_cell* c) noexcept { put_cell(&P::chans, sched.free_chans, c); }
+void put_cell(large_chan_cell* c) noexcept { put_cell(&P::large_chans, sched.free_large_chans, c); }
 
 // Two things cost memory after a peak: pages that deep calls have touched, and more stacks than the
 // program needs now. So what was freed since the last time is trimmed to one page, and of what has
@@ -443,6 +471,16 @@ using namespace rt;
   return lend(take_g(own_p()), size, align, at);
 }
 
+// From the P's list, which has one.
+[[gnu::always_inline]] static inline G* take_at_hand(M* m, P* p, const void* at) noexcept {
+  G* g = p->free_gs.pop();
+  if (g->state() == g_status::idle) [[unlikely]]
+    g->move_status(g_status::idle, g_status::dead);
+  g->parent = m->curg != nullptr ? m->curg->goid : 0;
+  g->created_at = at;
+  return g;
+}
+
 spawn_ticket spawn_begin(std::size_t size, std::size_t align) {
   const void* at = __builtin_return_address(0);
   if (size > G::closure_size || align > alignof(std::max_align_t)) [[unlikely]]
@@ -454,11 +492,7 @@ spawn_ticket spawn_begin(std::size_t size, std::size_t align) {
     leave_rt();
     return spawn_begin_rare(size, align, at);
   }
-  G* g = p->free_gs.pop();
-  if (g->state() == g_status::idle) [[unlikely]]
-    g->move_status(g_status::idle, g_status::dead);
-  g->parent = m->curg != nullptr ? m->curg->goid : 0;
-  g->created_at = at;
+  G* g = take_at_hand(m, p, at);
   g->run = nullptr;
   leave_rt();
   return {g->closure, g};
@@ -508,6 +542,15 @@ spawn_ticket spawn_begin(std::size_t size, std::size_t align, std::size_t stack_
   leave_rt();
 }
 
+// g's closure is in place and small.
+[[gnu::always_inline]] static inline void start(P* p, G* g, void (*run)(void*)) noexcept {
+  prepare(g, p, run, g->closure);
+  g->move_status(g_status::dead, g_status::runnable);
+  bump(p->count.created);
+  chaos::point("spawn.publish");
+  put_next(p, g);
+}
+
 void spawn_commit(spawn_ticket t, void (*run)(void*)) noexcept {
   enter_rt();
   G* g = static_cast<G*>(t.goroutine);
@@ -518,10 +561,37 @@ void spawn_commit(spawn_ticket t, void (*run)(void*)) noexcept {
     spawn_commit_rare(t, run);
     return;
   }
-  prepare(g, p, run, g->closure);
-  g->move_status(g_status::dead, g_status::runnable);
-  bump(p->count.created);
-  put_next(p, g);
+  start(p, g, run);
+  leave_rt();
+}
+
+[[gnu::noinline]] static void spawn_bytes_rare(const void* closure, void (*run)(void*),
+                                               const void* at) {
+  const spawn_ticket t = spawn_begin_rare(G::closure_size, alignof(std::max_align_t), at);
+  std::memcpy(t.storage, closure, G::closure_size);
+  spawn_commit(t, run);
+}
+
+void spawn_bytes(void* closure, void (*run)(void*)) {
+  const void* at = __builtin_return_address(0);
+  enter_rt();
+  M* m = current_m();
+  P* p = p_at_hand(m);
+  if (p == nullptr || p->free_gs.n == 0 || p->goid_next == p->goid_end || m->drives != nullptr ||
+      tracing()) [[unlikely]] {
+    leave_rt();
+    spawn_bytes_rare(closure, run, at);
+    return;
+  }
+  G* g = take_at_hand(m, p, at);
+  // Word by word: wider loads would wait for the narrower stores that have just built it.
+  for (std::size_t i = 0; i < G::closure_size; i += sizeof(void*)) {
+    void* word;
+    std::memcpy(&word, static_cast<const char*>(closure) + i, sizeof word);
+    asm("" : "+r"(word));
+    std::memcpy(g->closure + i, &word, sizeof word);
+  }
+  start(p, g, run);
   leave_rt();
 }
 

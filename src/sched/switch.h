@@ -15,7 +15,18 @@ inline void begin_running(M* m, G* to) noexcept {
   to->m.store(m, memory_order_relaxed);
   m->curg = to;
 }
-[[noreturn]] void leave_for_good(M* m, G* g, G* next, weft_commit commit, void* a,
-                                 void* b) noexcept;  // next: or null
+// The end of g, and on to `next`, or g0 if that is null.
+G* prepare_to_leave(M* m, G* g, G* next) noexcept;
+[[noreturn, gnu::always_inline]] inline void leave_for_good(M* m, G* g, G* next, weft_commit commit,
+                                                            void* a, void* b) noexcept {
+  next = prepare_to_leave(m, g, next);
+  if constexpr (fibers_are_tracked) {
+    no_return_ahead();  // the next owner of this stack may write to it before it begins
+    fiber_switch(g->fiber, next->fiber, true, &g->sp, next->sp, commit, a, b);
+    __builtin_unreachable();
+  } else {
+    leave_stack(next->sp, commit, a, b);
+  }
+}
 
 }  // namespace weft::rt

@@ -14,6 +14,7 @@
 // stretch of user code (detach.cc looks after that).
 //
 // Runs on the goroutine's stack; the commit of exit_slow on g0.
+#include "base/chaos.h"
 #include "sched/park.h"
 #include "sched/sched.h"
 #include "sched/switch.h"
@@ -54,7 +55,7 @@ bool take_any_p(M* m) noexcept {
 // Into a call that will last: we are the first to take our own P.
 void hand_on(M* m) noexcept {
   m->gave_p = 0;
-  if (m->p->rq.empty() && !work_queued()) return;
+  if (m->p->rq.empty() && !work_queued() && !chaos::flip("force.handoff")) return;
   if (P* p = take_from_syscall(m)) {
     m->gave_p = nanotime();
     hand_off(p);
@@ -116,6 +117,7 @@ P* take_from_syscall(M* m) noexcept {
   if (m->hold.load(memory_order_relaxed) != s ||
       !m->hold.compare_exchange_strong(s, hold_state::taking, memory_order_acq_rel))
     return nullptr;
+  chaos::point("syscall.taking");
   P* p = m->p;
   p->m.store(nullptr, memory_order_relaxed);
   p->status.store(p_status::idle, memory_order_relaxed);
@@ -140,7 +142,8 @@ void enter_syscall() noexcept {
     trace_stop(m, m->curg, trace_state::syscall);
     // Release: whoever takes the P sees what we did with it.
     m->hold.store(hold_state::syscall, memory_order_release);
-    if (m->curg->slow_calls) hand_on(m);
+    chaos::point("syscall.enter");
+    if (m->curg->slow_calls || chaos::flip("force.handoff")) hand_on(m);
   }
   leave_rt();
 }
@@ -149,6 +152,7 @@ void exit_syscall() {
   M* m = current_m();
   if (m == nullptr || m->curg == nullptr) return;
   enter_rt();
+  chaos::point("syscall.exit");
   // f may have used weft and be anywhere by now: then the mark is long gone.
   if (hold_p(m) != nullptr) {
     m->curg->slow_calls = false;

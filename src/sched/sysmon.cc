@@ -14,6 +14,8 @@
 //     nothing.
 // Once threads are being stopped it keeps some idle Ms in reserve, and if the thread-maker does not
 // get on, lets those that are stopped have short turns: one of them may hold the lock it waits for.
+// At the limit of threads, where those who compute cannot be stopped for others, it ends the
+// program (watch_fuse).
 // It also polls if nobody has for too long (netpoll.h), follows the CPU limit once a second, gives
 // back stack pages that deep calls have touched, and lets threads go that have been idle for a
 // minute.
@@ -33,6 +35,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/chaos.h"
 #include "base/print.h"
 #include "os/thread.h"
 #include "sched/netpoll.h"
@@ -55,7 +58,8 @@ constexpr std::int64_t longest_call = 10 * millisecond;
 constexpr std::uint32_t reserve = 3;  // idle Ms, once threads are being stopped
 
 struct watched {
-  std::uint32_t tick = 0, calls = 0;
+  std::uint32_t tick = 0;
+  std::uint64_t calls = 0;
   std::int64_t since = 0;    // tick and calls are as they were then
   std::int64_t flagged = 0;  // preempt was set
   std::uint64_t steps = 0;   // goroutines that came and went on it
@@ -70,16 +74,26 @@ constinit std::int64_t due = 0;  // when a P wants the next look; of this round
 
 bool timer_is_due(std::int64_t now) noexcept { return earliest_timer() <= now; }
 
-// Somebody could run if there were a P.
-bool work_waits(std::int64_t now) noexcept {
-  if (sched.idle.load().idle_ps != 0) return false;  // whoever has one is looking, or being woken
-  if (work_queued() || timer_is_due(now)) return true;
+// Somebody wants an M that is free, and not only a P.
+bool queues_wait(std::int64_t now) noexcept {
+  if (sched.runq.size_hint() != 0 || timer_is_due(now)) return true;
   const std::uint32_t n = nprocs();
   for (std::uint32_t i = 0; i < n; ++i) {
     const P* p = p_at(i);
     if (p != nullptr && !p->rq.empty()) return true;
   }
   return false;
+}
+
+// Somebody could run if there were a P.
+bool work_waits(std::int64_t now) noexcept {
+  if (sched.idle.load().idle_ps != 0) return false;  // whoever has one is looking, or being woken
+  return work_queued() || queues_wait(now);
+}
+
+std::uint64_t steps_of(const P* p) noexcept {
+  return p->count.created.load(memory_order_relaxed) + p->count.exited.load(memory_order_relaxed) +
+         p->count.parks.load(memory_order_relaxed);
 }
 
 // -- asleep?
@@ -106,6 +120,14 @@ long sleeps_in(const M* m) noexcept {
   for (ssize_t i = 0; i < k && text[i] >= '0' && text[i] <= '9'; ++i)
     nr = nr * 10 + (text[i] - '0');
   return nr;
+}
+
+// The next look decides whether it sleeps. Not put off by a second call before that look.
+void watch_closely(const M* m, watched& w, std::int64_t now) noexcept {
+  if (w.cpu >= 0 && w.next_sample <= now + sample_apart) return;
+  w.cpu = thread_cpu_ns(m->tid.load(memory_order_relaxed));
+  w.interval = sample_apart;
+  w.next_sample = now + sample_apart;
 }
 
 // Its P to others, if it is asleep. After a futex wait first to the one that was stopped last: it
@@ -153,13 +175,14 @@ constinit std::int64_t promised_since = 0;
 
 // True: there was something to do.
 bool look_at_call(P* p, M* m, watched& w, std::int64_t now, bool waited) noexcept {
-  const std::uint32_t calls = m->syscalls.load(memory_order_relaxed);
-  if (w.calls != calls) {
+  const std::uint64_t calls = m->syscalls.load(memory_order_relaxed);
+  if (w.calls != calls && !chaos::flip("force.retake")) {
     w.calls = calls;
     w.since = now;
     return true;
   }
-  if (!waited && p->rq.empty() && now - w.since < longest_call) return false;
+  if (!waited && p->rq.empty() && now - w.since < longest_call && !chaos::flip("force.retake"))
+    return false;
   if (P* taken = take_from_syscall(m)) hand_off(taken);
   return true;
 }
@@ -173,6 +196,42 @@ bool somebody_can_take() noexcept {
   sched.lock.unlock();
   if (idle < reserve) request_spare();
   return idle != 0 || sched.kept.size_hint() != 0;
+}
+
+// Somebody waits and no M is free: those who compute have every P, or take turns in place, and a
+// thread more, to stop them for good, there may not be. That is past the fuse, unless somebody gets
+// through the queues all the same: whoever computes may come to an end.
+constexpr std::int64_t fuse_patience = 5 * second;
+struct fuse {
+  std::int64_t since = 0;
+  std::int64_t last = 0;     // look; who was stopped himself meanwhile (SIGSTOP) begins anew
+  std::uint64_t steps = 0;   // goroutines that came and went
+  std::uint64_t slices = 0;  // and those that yielded; by one a P too many while a P changes hands
+};
+constinit fuse seen_out;
+
+void watch_fuse(std::int64_t now) noexcept {
+  sched.lock.lock();
+  const bool out = sched.nmidle == 0 && threads_are_out() && queues_wait(now);
+  sched.lock.unlock();
+  fuse f{now, now, 0, 0};
+  const std::uint32_t n = nprocs();
+  for (std::uint32_t i = 0; out && i < n; ++i) {
+    const P* p = p_at(i);
+    if (p == nullptr) continue;
+    f.steps += steps_of(p);
+    f.slices += p->schedtick.load(memory_order_relaxed);
+  }
+  f.slices -= sched.kept_turns.load(memory_order_relaxed);
+  // Unsigned: both bounds in one.
+  if (!out || seen_out.since == 0 || now - seen_out.last > 100 * millisecond ||
+      f.steps != seen_out.steps || f.slices - seen_out.slices + n > 2 * n) {
+    if (!out) f.since = 0;
+    seen_out = f;
+    return;
+  }
+  seen_out.last = now;
+  if (now - seen_out.since >= fuse_patience) thread_exhaustion();
 }
 
 // A P waits for a thread that is being made, and the maker perhaps for a lock of one that is
@@ -195,9 +254,7 @@ void relieve_maker(std::int64_t now) noexcept {
 
 // Somebody came or went since the last look: no call has lasted that long.
 bool moves(const P* p, watched& w, std::int64_t now) noexcept {
-  const std::uint64_t steps = p->count.created.load(memory_order_relaxed) +
-                              p->count.exited.load(memory_order_relaxed) +
-                              p->count.parks.load(memory_order_relaxed);
+  const std::uint64_t steps = steps_of(p);
   if (w.steps == steps) return false;
   w.steps = steps;
   w.cpu = -1;
@@ -223,7 +280,14 @@ bool look_at_runner(P* p, M* m, watched& w, std::int64_t now, bool waited) noexc
         w.flagged = now;
         p->preempt.store(1, memory_order_relaxed);
       }
-      if (deaf && somebody_can_take() && ask_to_stop(m)) trace_event(trace_kind::preempt, p->id);
+      // One that sleeps in the kernel is left alone (DESIGN 5: its call would come back short); the
+      // next samples take its P.
+      if (deaf && asleep_in_kernel(m)) {
+        watch_closely(m, w, now);
+      } else if (deaf) {
+        watch_fuse(now);
+        if (somebody_can_take() && ask_to_stop(m)) trace_event(trace_kind::preempt, p->id);
+      }
       next = w.flagged + (wait != 0 ? wait : min_sleep);
     }
     if (waited && next < due) due = next;
@@ -234,6 +298,15 @@ bool look_at_runner(P* p, M* m, watched& w, std::int64_t now, bool waited) noexc
   return false;
 }
 
+// The chaos build's: somebody is stopped though nobody waits.
+void force_stop(P* p, M* m) noexcept {
+  if (!chaos::flip("force.signal") || !sched.preempt.load(memory_order_relaxed) ||
+      m->hold.load(memory_order_relaxed) == hold_state::syscall || !somebody_can_take())
+    return;
+  p->preempt.store(1, memory_order_relaxed);
+  ask_to_stop(m);
+}
+
 // True: calls come and go.
 bool look_at_all(std::int64_t now, bool waited) noexcept {
   bool any = false;
@@ -242,8 +315,9 @@ bool look_at_all(std::int64_t now, bool waited) noexcept {
   for (std::uint32_t i = 0; i < n; ++i) {
     P* p = p_at(i);
     if (p == nullptr || p->status.load(memory_order_relaxed) != p_status::running) continue;
-    M* m = p->m.load(memory_order_relaxed);
+    M* m = p->m.load(memory_order_acquire);  // with acquire_p
     if (m == nullptr) continue;
+    force_stop(p, m);
     watched& w = seen[i];
     const std::uint32_t tick = p->schedtick.load(memory_order_relaxed);
     if (w.tick != tick) {

@@ -14,6 +14,7 @@
 // Runs on goroutine stacks (arm, disarm), g0 (run_timers). Lock: the heap's own, rank timer.
 #include "sched/timers.h"
 
+#include "base/chaos.h"
 #include "os/thread.h"
 #include "sched/bubble.h"
 #include "sched/netpoll.h"
@@ -53,7 +54,7 @@ void arm_in(bubble* b, timer* t) noexcept {
 
 }  // namespace
 
-void arm(timer* t, std::int64_t when) noexcept {
+void arm(timer* t, std::int64_t when, const G* g) noexcept {
   const in_runtime in;
   M* m = current_m();
   P* p = m != nullptr ? hold_p(m) : nullptr;
@@ -62,10 +63,18 @@ void arm(timer* t, std::int64_t when) noexcept {
     arm_in(b, t);
     return;
   }
-  timer_home& h = (p != nullptr ? p : p_at(0))->timers;
+  P* to = p != nullptr ? p : p_at(0);
+  if (to == nullptr) return;  // abandoned with its run, which is g's
+  timer_home& h = to->timers;
   h.lock.lock();
-  push(h, t);
+  // Without a P the run may end under us. It changes its number before it drops its timers
+  // (clear_world): so they go with it, or we see that it is over. Then g never runs again, and what
+  // t would touch may be gone in the next run.
+  const bool over = p == nullptr && g->run_id != sched.run_id.load(memory_order_relaxed);
+  if (!over) push(h, t);
   h.lock.unlock();
+  if (over) return;
+  chaos::point("timer.arm");
   tell_poller(when);
   // One who has lost its P will not look at the timers before it sleeps: somebody else must.
   if (p == nullptr) fence_and_wake();
@@ -78,7 +87,8 @@ namespace {
 bool take_out(timer* t) noexcept {
   for (;;) {
     timer_home* h = t->home.load(memory_order_acquire);
-    if (h == nullptr) return false;  // never armed
+    if (h == nullptr) return false;  // never armed, or taken out by an earlier call
+    chaos::point("timer.disarm");
     h->lock.lock();
     if (t->home.load(memory_order_relaxed) != h) {
       h->lock.unlock();
@@ -87,7 +97,11 @@ bool take_out(timer* t) noexcept {
     const bool pending = t->place != 0;
     if (pending) {
       h->heap.remove(t);
-      h->earliest.store(h->heap.earliest(), memory_order_seq_cst);
+      // Relaxed: it can only grow. Who reads the old value looks for nothing, once.
+      h->earliest.store(h->heap.earliest(), memory_order_relaxed);
+      // Nobody who fires has it: the next disarm need not wait for one. One that has been popped
+      // keeps its home, under whose lock it may still be looked at (keep).
+      t->home.store(nullptr, memory_order_release);  // with the acquire above: t may go now
     }
     h->lock.unlock();
     return pending;
@@ -124,7 +138,7 @@ void sleep_until(std::int64_t deadline, wait_reason why) {
   park(
       [](void*, void* arg) {
         auto* self = static_cast<sleeper*>(arg);
-        if (self->until != never) arm(self, self->until);
+        if (self->until != never) arm(self, self->until, self->g);
       },
       &s, why);
 }
@@ -158,13 +172,17 @@ bool fire_due(timer_home& h, std::int64_t now) noexcept {
     }
     h.earliest.store(h.heap.earliest(), memory_order_seq_cst);
     h.lock.unlock();
+    if (n + woken != 0) chaos::point("timer.due");
     if (n + woken != 0) trace_event(trace_kind::timers, n + woken);
     if (woken == 1) {
       ready(wake[0]);  // runs next
     } else if (woken != 0) {
       ready(wake, woken);
     }
-    for (std::size_t i = 0; i < n; ++i) list[i].t->fired(list[i].t, list[i].seq, now);
+    for (std::size_t i = 0; i < n; ++i) {
+      chaos::point("timer.fired");
+      list[i].t->fired(list[i].t, list[i].seq, now);
+    }
     if (t == nullptr) return any;
   }
 }

@@ -39,8 +39,9 @@ struct durable_timer : timer {
 void arm(durable_timer* t, std::int64_t when, std::uint64_t seq) noexcept;
 bool disarm(durable_timer* t) noexcept;  // true: it had not come to be fired
 
-void arm(timer* t, std::int64_t when) noexcept;  // on a goroutine; t is not armed
-bool disarm(timer* t) noexcept;                  // true: it had not fired
+// For g, which is the caller or has just been parked by it; t is not armed.
+void arm(timer* t, std::int64_t when, const G* g) noexcept;
+bool disarm(timer* t) noexcept;  // true: it had not fired
 
 // Parks until then (never: for ever); a plain thread sleeps.
 void sleep_until(std::int64_t deadline, wait_reason why);

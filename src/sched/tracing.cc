@@ -75,28 +75,40 @@ class ring_access {
   [[gnu::always_inline]] std::uint64_t put(trace_kind k, std::uint64_t after,
                                            const std::uint64_t* w, unsigned n,
                                            unsigned steps = 1) noexcept {
-    std::uint64_t* to =
-        trace_reserve(ring_, n + 1, locked_);  // may record a loss, with last's time
-    const std::uint64_t t = trace_stamp(ring_.last, after);
-    ring_.last = t + (steps - 1) * traces.step;
-    if (to == nullptr) return ring_.last;
-    to[0] = head(t, k);
-    for (unsigned i = 0; i < n; ++i) to[i + 1] = w[i];
-    trace_commit(ring_, n + 1);
+    if (stamped(k, after, w, n, steps, 0) != nullptr) trace_commit(ring_, n + 1);
     return ring_.last;
   }
-  void put_stack() noexcept {
-    if (!traces.stacks) return;
-    std::uint64_t* to = trace_reserve(ring_, 2 + max_frames, locked_);
-    if (to == nullptr) return;
-    const unsigned n = trace_walk(to + 2, max_frames);
-    if (n == 0) return;
+  // The same with the stack of the caller behind it, if stacks are wanted. Both become visible at
+  // once and lie in one chunk: whoever reads the record finds its stack.
+  [[gnu::always_inline]] std::uint64_t put_with_stack(trace_kind k, std::uint64_t after,
+                                                      const std::uint64_t* w, unsigned n,
+                                                      unsigned steps = 1) noexcept {
+    if (!traces.stacks) return put(k, after, w, n, steps);
+    std::uint64_t* to = stamped(k, after, w, n, steps, 2 + max_frames);
+    if (to == nullptr) return ring_.last;
+    const unsigned frames = trace_walk(to + 2, max_frames);
     to[0] = head(ring_.last, trace_kind::stack);
-    to[1] = n;
-    trace_commit(ring_, 2 + n);
+    to[1] = frames;
+    trace_commit(ring_, n + 1 + (frames != 0 ? 2 + frames : 0));
+    return ring_.last;
   }
 
  private:
+  // Room for the record and `more` words, the record in it; null: lost, with its time. To the words
+  // after it.
+  [[gnu::always_inline]] std::uint64_t* stamped(trace_kind k, std::uint64_t after,
+                                                const std::uint64_t* w, unsigned n, unsigned steps,
+                                                unsigned more) noexcept {
+    std::uint64_t* to =
+        trace_reserve(ring_, n + 1 + more, locked_);  // may record a loss, with last's time
+    const std::uint64_t t = trace_stamp(ring_.last, after);
+    ring_.last = t + (steps - 1) * traces.step;
+    if (to == nullptr) return nullptr;
+    to[0] = head(t, k);
+    for (unsigned i = 0; i < n; ++i) to[i + 1] = w[i];
+    return to + n + 1;
+  }
+
   bool locked_, off_ = false;
   trace_ring& ring_;
 };
@@ -146,10 +158,12 @@ void put_stop(ring_access& r, const M* m, G* g, trace_state to) noexcept {
   const bool had_p = m->p != nullptr;
   const std::uint64_t w = g_word::make(
       id_of(g), p_id(m), to == trace_state::waiting ? static_cast<unsigned>(g->reason) : 0, to);
-  const std::uint64_t t = r.put(had_p ? trace_kind::g_stop : trace_kind::g_back,
-                                stamp_of(g->traced), &w, 1, to == trace_state::syscall ? 2 : 1);
-  g->traced = traced_as(t, to);
-  if (to != trace_state::dead) r.put_stack();
+  const trace_kind k = had_p ? trace_kind::g_stop : trace_kind::g_back;
+  const std::uint64_t after = stamp_of(g->traced);
+  g->traced = traced_as(to == trace_state::dead
+                            ? r.put(k, after, &w, 1)
+                            : r.put_with_stack(k, after, &w, 1, to == trace_state::syscall ? 2 : 1),
+                        to);
 }
 
 }  // namespace
@@ -213,9 +227,8 @@ void g_ready(G* g) noexcept {
   if (is_known(r, g, trace_state::runnable)) return;
   const std::uint64_t w =
       g_word::make(id_of(g), m != nullptr ? p_id(m) : 0, 0, trace_state::runnable);
-  const std::uint64_t t = r.put(trace_kind::g_ready, stamp_of(g->traced), &w, 1);
+  const std::uint64_t t = r.put_with_stack(trace_kind::g_ready, stamp_of(g->traced), &w, 1);
   g->traced = traced_as(t, trace_state::runnable);
-  r.put_stack();
 }
 
 void g_spawn(G* g) noexcept {
@@ -225,9 +238,8 @@ void g_spawn(G* g) noexcept {
   const std::uint64_t w[] = {
       g_word::make(id_of(g), m != nullptr ? p_id(m) : 0, 0, trace_state::runnable),
       id_of_parent(g)};
-  const std::uint64_t t = r.put(trace_kind::g_spawn, stamp_of(g->traced), w, 2);
+  const std::uint64_t t = r.put_with_stack(trace_kind::g_spawn, stamp_of(g->traced), w, 2);
   g->traced = traced_as(t, trace_state::runnable);
-  r.put_stack();
 }
 
 void p_start(M* m, P* p) noexcept {
@@ -279,8 +291,11 @@ void event(trace_kind k, std::uint64_t a, std::uint64_t b) noexcept {
   if (r.off()) return;
   const std::uint64_t w[] = {a, b};
   const std::uint64_t shape[3] = {static_cast<std::uint64_t>(k), a, b};
-  r.put(k, 0, w, record_words(shape) - 1);
-  if (k == trace_kind::procs) r.put_stack();
+  const unsigned n = record_words(shape) - 1;
+  if (k == trace_kind::procs)
+    r.put_with_stack(k, 0, w, n);
+  else
+    r.put(k, 0, w, n);
 }
 
 void run_end() noexcept {

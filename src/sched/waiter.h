@@ -134,6 +134,7 @@ class parking_lock {
     mu_.unlock();
   }
   void unlock() noexcept {
+    const in_runtime inside;  // until it is awake: one whose run is over may be stopped outside
     mu_.lock();
     waiter* w = waiters_.pop();
     // A goroutine of a run that is over may have come after forget_goroutines, without a P.

@@ -8,13 +8,18 @@
 // the middle of malloc may hold (DESIGN 4.1), and because a thread that user code has changed
 // (namespace, mask) must not be cloned. A thread that does not exist yet is never counted as
 // spinning, and the P that it is made for is only promised: making it may have to wait for a lock
-// of one that waits for a P itself, which then takes the promised one (take_promised_p).
+// of one that waits for a P itself, which then takes the promised one (take_promised_p). When it
+// comes, it counts (begin).
 //
 // While goroutines wait for descriptors one idle M sleeps in the poller instead (netpoll.h). It is
 // on no list there, so nobody brings it a P: it takes one itself when something is ready or a timer
 // is due, and goes on the list when there is none to be had.
 //
 // Runs on g0 or on a goroutine's stack (wake); takes the scheduler lock.
+#include <cerrno>
+#include <utility>
+
+#include "base/chaos.h"
 #include "base/print.h"
 #include "os/thread.h"
 #include "sched/netpoll.h"
@@ -27,10 +32,22 @@ namespace {
 
 struct maker_state {
   mutex lock{lock_rank::maker};
-  M* requests = nullptr;  // by make_next
-  P* promised = nullptr;  // Ps for threads that do not exist yet; by idle_next
-  M* free = nullptr;      // Ms whose threads have ended; by make_next
+  M* requests = nullptr;       // by make_next
+  P* promised = nullptr;       // Ps for threads that do not exist yet; by idle_next
+  std::uint32_t promises = 0;  // so many
+  std::uint32_t coming = 0;    // threads asked for that have not come, spares not counted
+  M* free = nullptr;           // Ms whose threads have ended; by make_next
   std::uint32_t ids = 0;
+
+  P* take_promised() noexcept {  // under lock
+    P* p = promised;
+    if (p != nullptr) {
+      promised = p->idle_next;
+      p->idle_next = nullptr;
+      --promises;
+    }
+    return p;
+  }
   atomic<std::uint32_t> posted{0};
 };
 constinit maker_state maker;
@@ -38,14 +55,72 @@ constinit atomic<std::int64_t> spare_asked{0};  // when; 0: none is under way
 constexpr std::int64_t spare_patience = 1'000'000;
 constinit slab<M> ms;  // under maker.lock
 
+// A new thread comes as a spinner. Whoever had it made gave its claim to one back (start_m), and
+// relies on it as on a spinner: when it has found something it wakes the next, for there may be
+// more than one thing, and if it finds nothing it takes a second look. Not counted only if there
+// are spinners enough, who do that.
+void begin(M* m) noexcept {
+  // Ours, or another's who comes later. In one step with the count: see request_m.
+  maker.lock.lock();
+  if (!m->spare) --maker.coming;
+  P* const promised = maker.take_promised();
+  maker.lock.unlock();
+  if (promised != nullptr) {
+    acquire_p(m, promised);
+    if (sched.idle.try_start_spinning(nprocs())) m->spinning.store(true, memory_order_relaxed);
+    return;
+  }
+  if (m->spare) return;  // to be idle
+  // One that waited in place has taken ours, and looks for nothing.
+  sched.lock.lock();
+  P* p = nullptr;
+  if (!sched.stopping.load(memory_order_relaxed)) {
+    p = take_idle_p();
+    if (p != nullptr) {
+      sched.idle.take_p(true);
+    } else {
+      sched.idle.leave_note();
+    }
+  }
+  sched.lock.unlock();
+  if (p == nullptr) return;
+  m->spinning.store(true, memory_order_relaxed);
+  acquire_p(m, p);
+}
+
 void m_thread(void* arg) {
   M* m = static_cast<M*>(arg);
   m->g0_top = stack_below();
   bind_thread(m);
   if (m->spare) spare_asked.store(0, memory_order_relaxed);
-  // Ours, or another's who comes later, or nobody's any more.
-  if (P* p = take_promised_p(); p != nullptr) acquire_p(m, p);
+  begin(m);
   worker_main(m);
+}
+
+// Its thread has ended, or never was.
+void give_back(M* m) noexcept {
+  maker.lock.lock();
+  m->make_next = maker.free;
+  maker.free = m;
+  maker.lock.unlock();
+  sched.mcount.fetch_sub(1, memory_order_relaxed);
+}
+
+// Without a spare the world goes on: those who are to be stopped compute until one can be made.
+void cannot_start(M* m, int err) noexcept {
+  if (m->spare) {
+    give_back(m);
+    spare_asked.store(0, memory_order_relaxed);
+    if (sched.idle.load().idle_ps == nprocs()) check_dead();  // it was counted as awake
+    return;
+  }
+  begin_fatal();
+  printer(2) << "runtime: failed to create new OS thread (have "
+             << sched.mcount.load(memory_order_relaxed) - 1 << " already; errno=" << err << ")\n"
+             << (err == EAGAIN ? "runtime: may need to increase max user processes (ulimit -u)\n"
+                               : "")
+             << "fatal error: newosproc\n";
+  end_fatal();
 }
 
 void maker_thread(void*) {
@@ -60,33 +135,29 @@ void maker_thread(void*) {
       futex_wait(maker.posted, seen);
       continue;
     }
-    if (const int err = start_thread(m_thread, m, "weft-m"); err != 0) {
-      begin_fatal();
-      printer(2) << "runtime: failed to create new OS thread (have "
-                 << sched.mcount.load(memory_order_relaxed) - 1 << " already; errno=" << err
-                 << ")\n"
-                 << (err == EAGAIN
-                         ? "runtime: may need to increase max user processes (ulimit -u)\n"
-                         : "")
-                 << "fatal error: newosproc\n";
-      end_fatal();
-    }
+    chaos::point("maker.make");
+    if (const int err = start_thread(m_thread, m, "weft-m"); err != 0) cannot_start(m, err);
   }
 }
 
-bool threads_are_out() noexcept {
-  return sched.mcount.load(memory_order_relaxed) >= sched.max_threads.load(memory_order_relaxed);
-}
-
-// A thread for p, made by the thread-maker; without one, to be idle.
+// A thread for p, made by the thread-maker; without one, to be idle. None is made if one is on its
+// way that has lost its P to somebody: there are as many to come as Ps promised, and no more. (On a
+// loaded machine a thread takes a while to come. A program that stopped the world all the time,
+// each time taking the promised P back, asked for one more after each stop until there were 10
+// 000.)
 void request_m(P* p) noexcept {
+  if (p != nullptr) {
+    maker.lock.lock();
+    p->idle_next = maker.promised;
+    maker.promised = p;
+    const bool enough = ++maker.promises <= maker.coming;
+    if (!enough) ++maker.coming;
+    maker.lock.unlock();
+    if (enough) return;
+  }
   M* m = new_m();
   m->spare = p == nullptr;
   maker.lock.lock();
-  if (p != nullptr) {
-    p->idle_next = maker.promised;
-    maker.promised = p;
-  }
   m->make_next = maker.requests;
   maker.requests = m;
   maker.posted.store(maker.posted.load(memory_order_relaxed) + 1,
@@ -99,11 +170,7 @@ void request_m(P* p) noexcept {
 
 P* take_promised_p() noexcept {
   maker.lock.lock();
-  P* p = maker.promised;
-  if (p != nullptr) {
-    maker.promised = p->idle_next;
-    p->idle_next = nullptr;
-  }
+  P* p = maker.take_promised();
   maker.lock.unlock();
   return p;
 }
@@ -115,7 +182,19 @@ bool p_is_promised() noexcept {
   return any;
 }
 
-// One at a time: sysmon asks again if it was not enough.
+bool threads_are_out() noexcept {
+  return sched.mcount.load(memory_order_relaxed) >= sched.max_threads.load(memory_order_relaxed);
+}
+
+void thread_exhaustion() noexcept {
+  begin_fatal();
+  printer(2) << "runtime: program exceeds " << sched.max_threads.load(memory_order_relaxed)
+             << "-thread limit\nfatal error: thread exhaustion\n";
+  end_fatal();
+}
+
+// One at a time: sysmon asks again if it was not enough. At the limit there is none: what that
+// means is sysmon's to say (watch_fuse).
 void request_spare() noexcept {
   std::int64_t none = 0;
   if (threads_are_out() ||
@@ -135,14 +214,9 @@ bool spare_will_come() noexcept {
 }
 
 M* new_m() noexcept {
-  const std::uint32_t n = sched.mcount.fetch_add(1, memory_order_relaxed) + 1;
-  const std::uint32_t limit = sched.max_threads.load(memory_order_relaxed);
-  if (n > limit) {
-    begin_fatal();
-    printer(2) << "runtime: program exceeds " << limit
-               << "-thread limit\nfatal error: thread exhaustion\n";
-    end_fatal();
-  }
+  if (sched.mcount.fetch_add(1, memory_order_relaxed) >=
+      sched.max_threads.load(memory_order_relaxed))
+    thread_exhaustion();
   maker.lock.lock();
   M* m = maker.free;
   if (m != nullptr) {
@@ -166,6 +240,7 @@ const void* stack_below() noexcept { return __builtin_frame_address(0); }
 
 void bind_thread(M* m) noexcept {
   const pid_t tid = thread_id();
+  forget_cpu_timer(m);  // sysmon may have made one for the last thread after it had gone
   m->tid.store(tid, memory_order_relaxed);
   m->rng = random(static_cast<std::uint64_t>(nanotime()) ^ (static_cast<std::uint64_t>(tid) << 32));
   m->signals.install();
@@ -176,11 +251,16 @@ void bind_thread(M* m) noexcept {
   thread_words* words = own_words();
   words->in_rt.store(1, memory_order_relaxed);  // on g0 we are inside (os/section.h)
   words->attention.store(0, memory_order_relaxed);
-  m->in_rt.store(&words->in_rt, memory_order_release);  // with take_from_sleeper
+  words->lent.store(0, memory_order_relaxed);
+  m->words.store(words, memory_order_release);  // with take_from_sleeper
   allow_preemption(&m->mask_before);
 }
 
+// All that bind_thread did: the thread may end, and the M be another's (m0: of the next run).
 void unbind_thread(M* m) noexcept {
+  forget_cpu_timer(m);
+  m->tid.store(0, memory_order_relaxed);
+  forget_words(m);
   restore_mask(m->mask_before);
   m->signals.restore();
   set_current_m(nullptr);
@@ -191,17 +271,10 @@ void unbind_thread(M* m) noexcept {
 // no list but that of all Ms; sysmon and the audit find it empty.
 void end_m(M* m) noexcept {
   if (m->p != nullptr) hand_off(release_p(m));
-  forget_cpu_timer(m);
-  m->tid.store(0, memory_order_relaxed);
-  m->in_rt.store(nullptr, memory_order_relaxed);
   m->dying = false;
   m->handed = nullptr;
   unbind_thread(m);
-  maker.lock.lock();
-  m->make_next = maker.free;
-  maker.free = m;
-  maker.lock.unlock();
-  sched.mcount.fetch_sub(1, memory_order_relaxed);
+  give_back(m);
 }
 
 void start_service_threads() {
@@ -222,11 +295,15 @@ void acquire_p(M* m, P* p) noexcept {
   m->p = p;
   m->strays.store(false, memory_order_relaxed);
   m->hold.store(hold_state::owned, memory_order_relaxed);  // `left` ends with the goroutine
-  p->m.store(m, memory_order_relaxed);
+  // Whoever looks at Ps without the lock finds the M made: with the acquire loads in sysmon.cc,
+  // procs.cc, run.cc, report.cc and schedtrace.cc.
+  p->m.store(m, memory_order_release);
   p->last_m = m;
   // A new owner is a new slice; sysmon's samples of the old one are void.
   p->schedtick.store(p->schedtick.load(memory_order_relaxed) + 1, memory_order_relaxed);
   p->status.store(p_status::running, memory_order_relaxed);
+  // m0 runs nobody but main (DESIGN 4.3): by way of g0, whichever P it comes back with.
+  if (m->is_m0 && m->locked_g == nullptr) p->preempt.store(1, memory_order_relaxed);
   trace_p_start(m, p);
 }
 
@@ -281,9 +358,10 @@ M* take_idle_m(P* p) noexcept {
   return m;
 }
 
-bool start_m(P* p, bool spinning) noexcept {
+start_result start_m(P* p, bool spinning) noexcept {
   if (sched.forked) fatal("weft used in the child of a fork: only exec is possible there");
   sched.lock.lock();
+  chaos::point("start_m.idle");
   M* m = take_idle_m(p);
   // Before a new thread one that waits in place: making a thread takes locks of libc, which that
   // one may hold (DESIGN 4.1).
@@ -293,18 +371,19 @@ bool start_m(P* p, bool spinning) noexcept {
     if (spinning) sched.idle.stop_spinning();  // it does not look for work, or does not exist yet
     if (kept != nullptr) {
       give_p(kept, p);
-    } else {
-      request_m(p);
+      return start_result::in_place;
     }
-    return kept != nullptr;
+    request_m(p);
+    return start_result::new_thread;
   }
   m->spinning.store(spinning, memory_order_relaxed);
   give_p(m, p);
-  return true;
+  return start_result::idle_m;
 }
 
 void give_p(M* m, P* p) noexcept {
   m->nextp = p;
+  chaos::point("start_m.give");
   m->park.wake();
 }
 
@@ -362,11 +441,15 @@ void end_watch(std::int64_t t) noexcept {
 // seq_cst; weaker fails as in idle.h.
 bool sleep_in_poller(M* m) noexcept {
   while (poll_claim()) {
+    chaos::point("poll.claimed");
     const std::int64_t t = claim_watch();
     trace_begin(m, m_doing::polling);
+    sched.in_poller.store(1, memory_order_seq_cst);  // with check_dead; one at a time: poll_claim
     wake_queue q = poll_block(t);
+    sched.in_poller.store(0, memory_order_seq_cst);
     trace_end(m);
     if (t != never) end_watch(t);
+    chaos::point("poll.looked");
     const bool due = !q.empty() || (t != never && t <= nanotime());
     P* p = nullptr;
     if (due) {
@@ -381,6 +464,7 @@ bool sleep_in_poller(M* m) noexcept {
     }
     poll_wake(q);
     poll_unclaim();
+    chaos::point("poll.leave");
     if (p != nullptr) return true;
     if (due && sched.idle.load().idle_ps == 0) return false;
   }
@@ -407,6 +491,7 @@ void stop_m(M* m) noexcept {
   const bool last =
       sched.idle.load().idle_ps == nprocs() && !sched.suspect.load(memory_order_relaxed);
   sched.lock.unlock();
+  chaos::point("stop_m.listed");
   if (last) check_dead();
   sleep_idle(m);
 }
@@ -427,6 +512,7 @@ void sleep_idle(M* m) noexcept {
       break;
     }
   }
+  chaos::point("stop_m.woken");
   m->park.clear();
   P* p = m->nextp;
   m->nextp = nullptr;
@@ -436,42 +522,47 @@ void sleep_idle(M* m) noexcept {
 // Threads that have been idle for a minute end; as many as there are Ps stay.
 void let_idle_go(std::int64_t now) noexcept {
   constexpr std::int64_t minute = 60'000'000'000;
-  for (;;) {
-    M* oldest = nullptr;
-    sched.lock.lock();
-    if (sched.nmidle > nprocs()) {
-      M** at = &sched.idle_m_list;  // the last of the list has slept longest
-      while ((*at)->idle_next != nullptr) at = &(*at)->idle_next;
-      if (now - (*at)->idle_since >= minute) {
-        oldest = *at;
-        *at = nullptr;
-        oldest->on_idle_list = false;
-        oldest->dying = true;
-        --sched.nmidle;
-      }
+  M* old = nullptr;
+  sched.lock.lock();
+  if (sched.nmidle > nprocs()) {
+    M** at = &sched.idle_m_list;  // the last of the list has slept longest
+    for (std::uint32_t i = 0; *at != nullptr && (i < nprocs() || now - (*at)->idle_since < minute);
+         ++i)
+      at = &(*at)->idle_next;
+    old = std::exchange(*at, nullptr);
+    for (M* m = old; m != nullptr; m = m->idle_next) {
+      m->on_idle_list = false;
+      m->dying = true;
+      --sched.nmidle;
     }
-    sched.lock.unlock();
-    if (oldest == nullptr) return;
-    oldest->park.wake();
+  }
+  sched.lock.unlock();
+  while (old != nullptr) {
+    M* m = std::exchange(old, old->idle_next);
+    m->idle_next = nullptr;
+    m->park.wake();
   }
 }
 
 void wake_slow() noexcept {
-  if (sched.idle.claim_spinner() != idle_word::wake_result::start) {
-    // Somebody waits for a P and there is none: sysmon should have a look at who has them.
-    if (sched.sysmon_naps.load(memory_order_relaxed)) wake_sysmon();
-    return;
-  }
-  sched.lock.lock();
-  P* p = take_idle_p();
-  if (p == nullptr) {
-    sched.idle.unclaim_spinner();
+  for (;;) {
+    if (sched.idle.claim_spinner() != idle_word::wake_result::start) {
+      // Somebody waits for a P and there is none: sysmon should have a look at who has them.
+      if (sched.sysmon_naps.load(memory_order_relaxed)) wake_sysmon();
+      return;
+    }
+    chaos::point("wake.claimed");
+    sched.lock.lock();
+    P* p = take_idle_p();
+    if (p == nullptr) {
+      sched.idle.unclaim_spinner();
+      sched.lock.unlock();
+      return;
+    }
+    sched.idle.take_p(false);
     sched.lock.unlock();
-    return;
+    if (start_m(p, true) != start_result::in_place) return;
   }
-  sched.idle.take_p(false);
-  sched.lock.unlock();
-  start_m(p, true);
 }
 
 void hand_off(P* p) noexcept {
@@ -479,11 +570,13 @@ void hand_off(P* p) noexcept {
   trace_event(trace_kind::hand_off, p->id);
   // Timers and descriptors need a watcher: an M that takes p, finds nothing and goes to sleep with
   // their deadline, in the poller.
-  if (!p->rq.empty() || work_queued() || p->timers.earliest.load(memory_order_relaxed) != never ||
-      poller_wanted()) {
+  const bool needed = !p->rq.empty() || work_queued() ||
+                      p->timers.earliest.load(memory_order_relaxed) != never || poller_wanted();
+  if (needed && !p->orphan.load(memory_order_relaxed)) {
     start_m(p, false);
     return;
   }
+  chaos::point("handoff.look");
   sched.lock.lock();
   if (p->orphan.load(memory_order_relaxed)) {  // as in give_up: its run is over
     sched.lock.unlock();
@@ -502,11 +595,14 @@ void hand_off(P* p) noexcept {
   }
   if (!sched.idle.give_up_p(false)) {  // a note: somebody must look
     sched.lock.unlock();
-    start_m(p, true);
+    if (start_m(p, true) == start_result::in_place) wake();
     return;
   }
   put_idle_p(p);
   sched.lock.unlock();
+  chaos::point("handoff.park");
+  // One who has begun to wait for a descriptor since, and found no P idle (idle.h, the waiter).
+  if (poller_wanted()) wake();
 }
 
 }  // namespace weft::rt

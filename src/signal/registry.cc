@@ -80,6 +80,24 @@ void on_signal(int sig, siginfo_t* info, void*) noexcept {
   errno = saved;
 }
 
+#if defined(WEFT_TSAN)
+// A signal may meet a thread that pthread_create has made and TSan does not know yet, where nothing
+// that is instrumented may run. So the service thread takes them all, once it is there.
+constinit volatile pid_t service = 0;
+__attribute__((no_sanitize("thread"))) void pass_on(int sig, siginfo_t* info, void* c) noexcept {
+  const int saved = errno;
+  if (service == 0 || service == static_cast<pid_t>(::syscall(SYS_gettid))) {
+    on_signal(sig, info, c);
+  } else {
+    ::syscall(SYS_tgkill, ::getpid(), service, sig);
+  }
+  errno = saved;
+}
+constexpr auto handler = pass_on;
+#else
+constexpr auto handler = on_signal;
+#endif
+
 int set_action(int sig, const struct sigaction* now, struct sigaction* before) noexcept {
 #if defined(WEFT_TSAN)
   return ::__sigaction(sig, now, before);
@@ -129,7 +147,7 @@ struct signal_registry {
     if (users[sig]++ != 0) return;
     shared.wanted.fetch_or(bit(sig), rt::memory_order_seq_cst);
     struct sigaction sa {};
-    sa.sa_sigaction = on_signal;
+    sa.sa_sigaction = handler;
     sa.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
     sa.sa_mask = all_but_synchronous();
     set_action(sig, &sa, &before[sig]);
@@ -140,7 +158,7 @@ struct signal_registry {
     if (--users[sig] != 0) return false;
     struct sigaction now {};
     set_action(sig, nullptr, &now);
-    if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == on_signal)
+    if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == handler)
       set_action(sig, &before[sig], nullptr);
     shared.wanted.fetch_and(~bit(sig), rt::memory_order_seq_cst);  // partner: on_signal
     return true;
@@ -207,6 +225,9 @@ struct signal_registry {
 
   void serve() noexcept {
     if (served.exchange(true, rt::memory_order_acq_rel)) return;  // another was faster
+#if defined(WEFT_TSAN)
+    service = rt::thread_id();
+#endif
     for (;;) {
       const std::uint32_t seen = shared.news.load(rt::memory_order_acquire);
       rt::errands.fetch_add(1, rt::memory_order_seq_cst);

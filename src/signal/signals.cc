@@ -38,9 +38,9 @@ signals::signals(std::initializer_list<int> list) : s_(nullptr) {
 }
 
 signals& signals::operator=(signals&& o) noexcept {
-  signals old(std::move(*this));
-  c = std::move(o.c);
-  s_ = std::exchange(o.s_, nullptr);
+  signals from(std::move(o));  // first: o may be *this
+  std::swap(c, from.c);
+  std::swap(s_, from.s_);
   return *this;
 }
 

@@ -29,6 +29,7 @@
 #include <algorithm>
 #include <sys/mman.h>
 
+#include "base/chaos.h"
 #include "base/fatal.h"
 #include "context/fiber.h"
 #include "os/memory.h"
@@ -269,6 +270,7 @@ std::size_t stack_alloc_batch(std::size_t slot, stack* out, std::size_t n) noexc
       if (const std::size_t got = take_free(p, out, n); got > 0) return got;
       r = claim(p, n);
     }
+    chaos::point("stack.alloc");
     if (r.n == 0) r = grow(p, slot, n);
     if (r.n > 0) return finish(p, r, out, n);
   }
@@ -298,6 +300,7 @@ void stack_free_batch(const stack* s, std::size_t n) noexcept {
     }
     counts.in_use -= n;
   }
+  chaos::point("stack.free");
   unmap_huge(huge);
 }
 

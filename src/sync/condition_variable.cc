@@ -59,6 +59,7 @@ bool condition_variable::wait_until_deadline(mutex& m, std::int64_t deadline, co
 
 void condition_variable::notify_one() noexcept {
   if (!any_.load(std::memory_order_relaxed)) return;
+  const rt::in_runtime inside;  // as in wake_chain
   rt::mutex& mu = lock_of(this);
   mu.lock();
   waiting* w = queue_.front();

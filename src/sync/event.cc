@@ -3,6 +3,8 @@
 // arriving stack.
 #include "weft/detail/event.hpp"
 
+#include <memory>
+
 #include "sched/bubble.h"
 #include "sched/timers.h"
 #include "sched/waiter.h"
@@ -25,7 +27,8 @@ struct event::waiting {
   chan_core* closes = nullptr;
 
   void publish() noexcept;
-  void happened() noexcept;
+  void enlist() noexcept;
+  void append() noexcept;
 };
 
 struct event::timed : waiting, rt::timer {
@@ -35,24 +38,37 @@ struct event::timed : waiting, rt::timer {
 bool event::lock() const noexcept {
   rt::enter_rt();
   for (;;) {
-    std::uint32_t w = 0;
-    // Acquire: with unlock, and with set's last store.
-    if (word_.compare_exchange_weak(w, lock_mark, std::memory_order_acquire)) return true;
+    // Acquire: with unlock, with publish, and with set's last store.
+    std::uintptr_t w = word_.load(std::memory_order_acquire);
     if (w == set_mark) {
       rt::leave_rt();
       return false;
+    }
+    if (w != lock_mark && word_.compare_exchange_weak(w, lock_mark, std::memory_order_acquire)) {
+      if (w > list_mark) reinterpret_cast<waiting*>(w)->append();
+      return true;
     }
     rt::cpu_relax();
   }
 }
 
 void event::unlock() const noexcept {
-  word_.store(0, std::memory_order_release);
+  word_.store(first_ != nullptr ? list_mark : 0, std::memory_order_release);
   rt::leave_rt();
 }
 
-// The commit: on the list, unless the reason to wait has gone meanwhile.
+// The commit of one without a deadline.
 void event::waiting::publish() noexcept {
+  std::uintptr_t nobody = 0;
+  // Release: set finds all of *this. The last touch: set may have woken us when it returns.
+  if (e->word_.compare_exchange_strong(nobody, reinterpret_cast<std::uintptr_t>(this),
+                                       std::memory_order_release, std::memory_order_relaxed))
+    return;
+  enlist();
+}
+
+// The commit of all others: on the list, unless the reason to wait has gone meanwhile.
+void event::waiting::enlist() noexcept {
   if (!e->lock()) {
     w.wake();
     return;
@@ -62,11 +78,15 @@ void event::waiting::publish() noexcept {
     w.wake();
     return;
   }
+  append();
+  e->unlock();
+}
+
+void event::waiting::append() noexcept {  // under the lock
   prev = e->last_;
   (prev == nullptr ? e->first_ : prev->next) = this;
   e->last_ = this;
   queued = true;
-  e->unlock();
 }
 
 // Under the timer heap's lock. If the event has happened, set() wakes us.
@@ -86,7 +106,8 @@ rt::G* event::timed::time_is_up(rt::timer* t) noexcept {
 
 namespace {
 constexpr auto publish = [](void*, void* arg) { static_cast<event::waiting*>(arg)->publish(); };
-}
+constexpr auto enlist = [](void*, void* arg) { static_cast<event::waiting*>(arg)->enlist(); };
+}  // namespace
 
 void event::wait_slow() const {
   rt::maybe_preempt();
@@ -101,7 +122,7 @@ bool event::wait_slow(std::int64_t deadline) const {
   timed me;
   me.e = this;
   if (me.w.g == nullptr) {  // a plain thread is its own alarm clock
-    me.publish();
+    me.enlist();
     if (!me.w.asleep.sleep_until(deadline)) {
       if (lock()) {
         me.timed_out = true;
@@ -115,65 +136,71 @@ bool event::wait_slow(std::int64_t deadline) const {
     return true;
   }
   me.fire = &timed::time_is_up;
-  rt::arm(&me, deadline);
+  rt::arm(&me, deadline, me.w.g);
   rt::waits_in(me.w.g, born_.bubble());
-  me.w.wait(publish, static_cast<waiting*>(&me), rt::wait_reason::task_wait);
+  me.w.wait(enlist, static_cast<waiting*>(&me), rt::wait_reason::task_wait);
   rt::disarm(&me);  // and waits for a time_is_up under way: `me` must outlive it
   return is_set();
 }
 
-void event::waiting::happened() noexcept {
-  if (closes == nullptr) {
-    w.wake();
-    return;
-  }
-  closes->close_now();
-  closes->release();
-  delete this;
-}
-
 chan_core* event::channel() const {
-  chan_core* c = chan_core::make(0, ops_of<nothing>, born_.bubble());
+  chan_ref c(chan_core::make(0, ops_of<nothing>, born_.bubble()));
   if (is_set()) {
     c->close_now();
-    return c;
+    return c.give_up();
   }
-  auto* me = new waiting;
+  auto me = std::make_unique<waiting>();
   me->e = this;
-  me->closes = c;
+  me->closes = c.get();
   if (!lock()) {
-    delete me;
     c->close_now();
-    return c;
+    return c.give_up();
   }
   if (first_ != nullptr && first_->closes != nullptr) {
     chan_core* known = first_->closes;
     known->retain();
     unlock();
-    delete me;
-    c->release();
     return known;
   }
   c->retain();  // the list's
   me->next = first_;
-  (first_ == nullptr ? last_ : first_->prev) = me;
-  first_ = me;
+  (first_ == nullptr ? last_ : first_->prev) = me.get();
+  first_ = me.release();
   unlock();
-  return c;
+  return c.give_up();
 }
 
 void event::set() noexcept {
+  std::uintptr_t one = word_.load(std::memory_order_relaxed);
+  while (one == 0 || one > list_mark) {
+    const bool waited = one != 0;
+    if (waited) rt::enter_rt();  // until he is awake, as in wake_chain
+    // Release: the result is seen by whoever finds the mark. Acquire: with publish.
+    const bool ours = word_.compare_exchange_weak(one, set_mark, std::memory_order_acq_rel,
+                                                  std::memory_order_relaxed);
+    if (ours && waited) reinterpret_cast<waiting*>(one)->w.wake();
+    if (waited) rt::leave_rt();
+    if (ours) return;
+  }
   if (!lock()) return;
   waiting* w = first_;
-  // Release: the result is seen by whoever finds the mark. The last touch: whoever finds it may
-  // destroy the event.
+  // Release: as above. The last touch: whoever finds the mark may destroy the event.
   word_.store(set_mark, std::memory_order_release);
-  rt::leave_rt();
+  waiting* heap = nullptr;
   while (w != nullptr) {
     waiting* next = w->next;
-    w->happened();
+    if (w->closes != nullptr) {
+      w->closes->close_now();
+      heap = w;
+    } else {
+      w->w.wake();
+    }
     w = next;
   }
+  rt::leave_rt();  // not before all are awake, as in wake_chain
+  if (heap == nullptr) return;
+  heap->closes->release();  // memory is given back outside
+  delete heap;
 }
 
 // While somebody waits, done_ holds waits - (how many are still to come). Whoever starts more
@@ -232,6 +259,7 @@ void gate::enter() {
 }
 
 void gate::leave() noexcept {
+  const rt::in_runtime inside;  // as in wake_chain
   lock();
   auto* w = static_cast<waiter*>(first_);
   if (w != nullptr) {

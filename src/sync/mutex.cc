@@ -21,6 +21,7 @@
 // one that is handed the mutex: unlock must not move its caller to another thread.
 //
 // Runs on the caller's stack; unlock also on that of a destructor or a commit.
+#include "base/chaos.h"
 #include "base/fatal.h"
 #include "sched/sched.h"
 #include "sync/wait_list.h"
@@ -45,9 +46,22 @@ struct mutex::impl {
     if (m.queue_.empty()) m.word_.fetch_and(~(waiters | starving), std::memory_order_relaxed);
   }
 
+  // `woken` with whose it is.
+  static constexpr std::uint32_t claim = woken | ~(run_unit - 1);
+  static std::uint32_t claim_of(const rt::G* g) noexcept {
+    return woken | (g != nullptr ? g->run_id * run_unit : 0);
+  }
   // A goroutine was woken and its run ended before it could look: nobody will clear its claim.
-  static bool stale_claim(const mutex& m) noexcept {
-    return m.woken_run_ != 0 && m.woken_run_ != rt::sched.run_id.load(rt::memory_order_relaxed);
+  static bool is_stale(std::uint32_t w) noexcept {
+    const std::uint32_t run = w & ~(run_unit - 1);
+    return run != 0 && run != rt::sched.run_id.load(rt::memory_order_relaxed) * run_unit;
+  }
+
+  // Who has it. unlock says 0 before it lets go, so that a stale name is never read: a cycle of
+  // locks that is reported is one.
+  static bool taken(mutex& m) noexcept {
+    m.owner_.store(lock_owner(), std::memory_order_relaxed);
+    return true;
   }
 };
 
@@ -62,9 +76,9 @@ bool mutex::lock_slow(std::int64_t deadline) {
   for (;;) {
     if ((w & locked) == 0) {
       // Acquire: with unlock's release.
-      if (word_.compare_exchange_weak(w, (w | locked) & ~(claimed ? woken : 0U),
+      if (word_.compare_exchange_weak(w, (w | locked) & ~(claimed ? impl::claim : 0U),
                                       std::memory_order_acquire, std::memory_order_relaxed))
-        return true;
+        return impl::taken(*this);
       continue;
     }
     if ((w & starving) == 0 && !starves && spin.can()) {
@@ -81,17 +95,17 @@ bool mutex::lock_slow(std::int64_t deadline) {
       me.since = rt::clock_at(slept_at);
       clock.set();
     }
+    rt::chaos::point("mutex.queue");
     me.mu.lock();
     if (!waited && me.since >= deadline) me.expired = true;
-    if (!claimed && impl::stale_claim(*this)) {
-      woken_run_ = 0;
-      word_.fetch_and(~woken, std::memory_order_relaxed);
-    }
+    // Only unlock_slow sets a run, under the lock that we hold.
+    if (!claimed && impl::is_stale(word_.load(std::memory_order_relaxed)))
+      word_.fetch_and(~impl::claim, std::memory_order_relaxed);
     // In one step: on the queue (X2), and no longer counted on (X3). Relaxed: whoever acts on it
     // takes the queue's lock.
     w = word_.load(std::memory_order_relaxed);
     const std::uint32_t set = me.expired ? 0 : waiters | (starves ? starving : 0);
-    const std::uint32_t clear = claimed ? woken : 0;
+    const std::uint32_t clear = claimed ? impl::claim : 0;
     while ((w & locked) != 0 &&
            !word_.compare_exchange_weak(w, (w | set) & ~clear, std::memory_order_relaxed)) {
     }
@@ -114,7 +128,7 @@ bool mutex::lock_slow(std::int64_t deadline) {
     rt::sched.mutex_wait_ns.fetch_add(static_cast<std::uint64_t>(now - slept_at),
                                       std::memory_order_relaxed);
     slept_at = now;
-    if (me.granted) return true;
+    if (me.granted) return impl::taken(*this);
     if (me.thrown_out) return false;
     claimed = waited = true;
     starves = starves || rt::clock_at(now) - me.since > impl::starves_after;
@@ -124,6 +138,7 @@ bool mutex::lock_slow(std::int64_t deadline) {
 }
 
 void mutex::unlock_slow(std::uint32_t w) noexcept {
+  const rt::in_runtime inside;  // as in wake_chain
   for (;;) {
     if ((w & locked) == 0) rt::fatal("sync: unlock of unlocked mutex");
     if (wakes_nobody(w)) {
@@ -158,17 +173,16 @@ void mutex::unlock_slow(std::uint32_t w) noexcept {
       mu.unlock();
       continue;
     }
+    rt::chaos::point("mutex.locked");
     queue_.remove(first);
-    const std::uint32_t before_run = woken_run_;
-    woken_run_ = first->w.g != nullptr ? first->w.g->run_id : 0;
-    if (!word_.compare_exchange_strong(w, (w & ~(locked | emptied)) | woken,
+    if (!word_.compare_exchange_strong(w, (w & ~(locked | emptied)) | impl::claim_of(first->w.g),
                                        std::memory_order_release, std::memory_order_relaxed)) {
-      woken_run_ = before_run;
       queue_.push_front(first);  // look again
       mu.unlock();
       continue;
     }
     mu.unlock();
+    rt::chaos::point("mutex.unlock");
     first->wake();
     return;
   }

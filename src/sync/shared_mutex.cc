@@ -99,8 +99,11 @@ struct shared_mutex::impl {
 };
 
 bool shared_mutex::lock_slow(std::int64_t deadline) {
-  return impl::lock(*this, writers_, deadline, rt::wait_reason::sync_rwmutex_lock,
-                    [](std::uint64_t& w) { return w == 0 && (w = writer) != 0; });
+  if (!impl::lock(*this, writers_, deadline, rt::wait_reason::sync_rwmutex_lock,
+                  [](std::uint64_t& w) { return w == 0 && (w = writer) != 0; }))
+    return false;
+  owner_.store(lock_owner(), std::memory_order_relaxed);
+  return true;
 }
 
 bool shared_mutex::lock_shared_slow(std::int64_t deadline) {

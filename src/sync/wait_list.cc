@@ -102,6 +102,11 @@ void waiting::sleep_thread(std::int64_t deadline) noexcept {
     return;
   }
   if (w.asleep.sleep_until(deadline)) return;
+  if (!give_up()) w.asleep.sleep();  // whoever took us off is about to wake us
+}
+
+// False: it is not in the list any more.
+bool waiting::give_up() noexcept {
   wake_chain others;
   mu.lock();
   const bool ours = list != nullptr;
@@ -112,7 +117,7 @@ void waiting::sleep_thread(std::int64_t deadline) noexcept {
   }
   mu.unlock();
   others.wake_all();
-  if (!ours) w.asleep.sleep();  // whoever took us off is about to wake us
+  return ours;
 }
 
 void waiting::expire() noexcept {
@@ -141,5 +146,31 @@ bool spinner::can() const noexcept {
 }
 
 void preempt_point() { rt::maybe_preempt(); }
+
+std::uint32_t lock_owner() noexcept {
+  const rt::M* m = rt::current_m();
+  const rt::G* g = m != nullptr ? m->curg : nullptr;
+  // The numbers of a bubble are its own.
+  return g != nullptr && !g->bubbled() ? static_cast<std::uint32_t>(g->goid) : 0;
+}
+
+namespace {
+[[gnu::noinline]] std::uint32_t lock_point_slow() {
+  rt::preempt_slow();
+  return lock_owner();
+}
+}  // namespace
+
+// As maybe_preempt; a member of a bubble always wants attention. The number is in the line that is
+// looked at anyway.
+std::uint32_t lock_point() {
+  const rt::M* m = rt::current_m();
+  const rt::G* g = m != nullptr ? m->curg : nullptr;
+  if (g == nullptr) return 0;
+  if (m->hold.load(rt::memory_order_relaxed) != rt::hold_state::owned || m->p == nullptr ||
+      m->p->preempt.load(rt::memory_order_relaxed) != 0 || g->wants_attention()) [[unlikely]]
+    return lock_point_slow();
+  return static_cast<std::uint32_t>(g->goid);
+}
 
 }  // namespace weft::detail

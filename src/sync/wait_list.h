@@ -21,6 +21,7 @@
 // expire() on g0 when a timer fires.
 #pragma once
 
+#include "base/chaos.h"
 #include "base/fatal.h"
 #include "sched/bubble.h"
 #include "sched/timers.h"
@@ -64,6 +65,7 @@ struct waiting {
   // By whoever took us off, once (S1).
   void wake() noexcept {
     // Both sides exchange; the second one wakes. Acq_rel: with the other's exchange.
+    rt::chaos::point("event.wake");
     if (!meets || met.exchange(1, rt::memory_order_acq_rel) != 0) w.wake();
   }
   // Ends the wait from outside, at any time while the record lives, from any thread and under a
@@ -77,9 +79,11 @@ struct waiting {
 
  private:
   void sleep_thread(std::int64_t deadline) noexcept;
+  bool give_up() noexcept;
 };
 
-// Records taken off under the lock, to be woken after it.
+// Records taken off under the lock, to be woken after it. Inside the runtime until then: who leaves
+// it may be stopped, for good if its run is over, and a plain thread would wait for ever.
 class wake_chain {
  public:
   void push(waiting* w) noexcept {
@@ -98,6 +102,7 @@ class wake_chain {
   }
 
  private:
+  rt::in_runtime inside_;
   waiting* first_ = nullptr;
   waiting* last_ = nullptr;
 };
@@ -119,7 +124,7 @@ class alarm : private rt::timer {
       return nullptr;
     };
     armed_ = true;
-    rt::arm(this, deadline_);
+    rt::arm(this, deadline_, who_.w.g);
   }
 
  private:

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // testing::bubble over sched/bubble.h: a carrier goroutine of its own, locked to its thread, which
 // becomes the bubble's. The caller waits for it, so it may be main on m0, a locked goroutine or a
-// plain thread; without a run around it there is one for the bubble alone.
+// plain thread; without a run around it there is one for the bubble alone. A plain thread beside a
+// run that ends first is told so when nobody is in the bubble any more: its members may refer to
+// what is on the thread's stack.
 //
 // f is the bubble's first member. It takes the stack that a main would have: what runs in a bubble
 // is mostly a test's whole body.
 //
 // Runs on the caller's stack; carry() on the carrier's.
+#include <memory>
 #include <stdexcept>
 
 #include "sched/bubble.h"
 #include "sched/park.h"
+#include "sched/procs.h"
 #include "weft/detail/event.hpp"
 #include "weft/run.hpp"
 #include "weft/testing.hpp"
@@ -24,13 +28,10 @@ struct bubble_run {
   const std::uint64_t seed;
   void (*const f)(void*);
   void* const arg;
-  bool carried = false;
   bool root_is_gone = false;
   std::size_t left = 0;  // members that are blocked for ever
-  event done;
 
   void carry() {
-    carried = true;
     lock_os_thread();
     rt::bubble* b = rt::open_bubble(seed);
     spawn<closure<root>>(root{this});
@@ -39,7 +40,6 @@ struct bubble_run {
     const bool spoiled = b->spoiled;
     left = rt::close_bubble(b);
     if (!spoiled) unlock_os_thread();  // else the thread ends with us
-    done.set();
   }
   struct root {
     bubble_run* r;
@@ -47,21 +47,45 @@ struct bubble_run {
   };
 
   void on_goroutine() {
-    go([this] { carry(); });
+    event done;
+    go([this, &done] {
+      carry();
+      done.set();
+    });
     done.wait();
   }
-  // On a plain thread.
+  // On a plain thread, which may have gone when the carrier begins.
+  struct from_thread {
+    explicit from_thread(bubble_run* r) noexcept : of(r) {}
+    rt::bubble_wait w;
+    bubble_run* of;
+  };
+  // False: no run is on, or it was over before we had our turn.
+  bool beside_a_run() {
+    const auto call = std::make_shared<from_thread>(this);
+    if (!rt::begin_wait(&call->w)) return false;
+    go([call] {
+      if (!rt::carry_for(&call->w)) return;
+      call->of->carry();
+      rt::end_wait(&call->w);
+    });
+    call->w.woken.sleep();
+    if (call->w.at == rt::bubble_wait::stage::done) return true;
+    if (!call->w.carried_in_vain) return false;
+    rt::world_sem.lock(rt::wait_reason::world);  // run() holds it until everybody has stopped
+    rt::world_sem.unlock();
+    throw std::logic_error("the run that the bubble was in has ended");
+  }
   void on_thread() {
-    while (!carried) {
-      if (rt::sched.active.load(rt::memory_order_acquire)) {
-        on_goroutine();
-        return;
-      }
+    bool done = false;
+    while (!done && !beside_a_run()) {
       try {
-        run([this] { on_goroutine(); });
-      } catch (const std::logic_error&) {
-        if (!rt::sched.active.load(rt::memory_order_acquire)) throw;
-      }  // somebody else's run has begun
+        run([this, &done] {
+          done = true;
+          on_goroutine();
+        });
+      } catch (const rt::beside_another_run&) {
+      }
     }
   }
 };

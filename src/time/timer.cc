@@ -78,6 +78,9 @@ struct timer_core : rt::durable_timer {
     t->~timer_core();
   }
 
+  // For a timer's two handles. Nobody else has it yet.
+  void count_twice() const noexcept { c->refs_.store(2, std::memory_order_relaxed); }
+
   // Under the channel's lock.
   void start(std::int64_t deadline, std::int64_t every) noexcept {
     period = every;
@@ -152,8 +155,10 @@ struct timer_core : rt::durable_timer {
       return false;
     }
     if (period != 0) {  // the next one that is not past
-      const std::int64_t late = now - when;
-      rt::arm(this, when + (late / period + 1) * period, armed_as);
+      std::int64_t next = 0;
+      if (!__builtin_mul_overflow((now - when) / period + 1, period, &next) &&
+          !__builtin_add_overflow(when, next, &next))
+        rt::arm(this, next, armed_as);  // else never
     } else {
       pending = false;
     }
@@ -187,11 +192,13 @@ struct timer_core : rt::durable_timer {
   };
 };
 
-chan_ref make_timer(std::int64_t deadline, std::int64_t period) {
-  chan_ref r = timer_core::make(true);
-  timer_core::of(r.get())->start(deadline, period);  // nobody else has it yet
-  timer_core::of(r.get())->if_due();
-  return r;
+chan_core* make_timer(std::int64_t deadline, std::int64_t period) {
+  chan_core* c = timer_core::make(true).give_up();
+  timer_core* t = timer_core::of(c);
+  t->count_twice();
+  t->start(deadline, period);  // nobody else has it yet
+  t->if_due();
+  return c;
 }
 
 chan_ref make_func_timer(std::int64_t deadline, void (*run)(void*), void* arg,
@@ -210,10 +217,6 @@ bool stop_timer(chan_core* c) noexcept { return timer_core::stop(c); }
 
 bool reset_timer(chan_core* c, std::int64_t deadline, std::int64_t period) noexcept {
   return timer_core::reset(c, deadline, period);
-}
-
-recv_chan<clock::time_point> timer_channel(const chan_ref& c) noexcept {
-  return chan_access::adopt<recv_chan<clock::time_point>>(c);
 }
 
 void throw_timer_misuse(const char* what) { throw std::logic_error(what); }

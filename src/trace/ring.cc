@@ -56,7 +56,7 @@ std::uint64_t* trace_reserve_slow(trace_ring& r, bool locked) noexcept {
     traces.gap.store(true, memory_order_relaxed);
     return nullptr;
   }
-  if (r.lost != 0) {
+  if (r.lost != 0) {  // the last of them has had a stamp that nobody has seen
     c->words[0] = r.last << 8 | static_cast<std::uint64_t>(trace_kind::lost);
     c->words[1] = r.lost;
     c->words[2] = r.lost_since;

@@ -4,22 +4,16 @@
 #include <gtest/gtest.h>
 #include <ostream>
 #include <regex>
-#include <sstream>
 #include <string>
 #include <thread>
 
 #include "sched/sched.h"
+#include "support/dumped.h"
 #include "support/runtime.h"
 #include "weft/weft.hpp"
 
 namespace weft::test {
 namespace {
-
-std::string dumped() {
-  std::ostringstream out;
-  debug::dump(out);
-  return out.str();
-}
 
 std::size_t blocks(const std::string& text) {
   std::size_t n = text.starts_with("goroutine ") ? 1 : 0;

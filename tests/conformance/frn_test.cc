@@ -15,7 +15,6 @@
 #include <gtest/gtest.h>
 #include <memory>
 #include <pthread.h>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -27,6 +26,7 @@
 #include "sched/sched.h"
 #include "sched/waiter.h"
 #include "support/allocations.h"
+#include "support/dumped.h"
 #include "support/runtime.h"
 #include "weft/weft.hpp"
 
@@ -175,11 +175,6 @@ TEST(Conformance, FRN_02_long_lived_threads_keep_what_is_theirs) {
   asm volatile("");  // so that the call before is no jump, and this frame is there
 }
 
-std::string dumped() {
-  std::ostringstream out;
-  debug::dump(out);
-  return out.str();
-}
 std::size_t blocks(const std::string& text) {
   std::size_t n = 0;
   for (std::size_t at = 0; (at = text.find("goroutine ", at)) != std::string::npos; ++at) {

@@ -6,8 +6,10 @@
 // Found is what only the blocked ones can reach: channels by their handles, locks and their kin on
 // the stack of a goroutine that is itself blocked. Not found is what lies in malloc's memory, which
 // the finder does not trace (the table says `in the heap`), and what a live goroutine still knows.
+#include <algorithm>
 #include <array>
 #include <gtest/gtest.h>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -45,6 +47,16 @@ void cross(A& a, B& b) {
   });
   wg.wait();
 }
+
+// Two ways to make a lock of something else.
+struct permit {
+  void lock() { one.acquire(); }
+  semaphore one{1};
+};
+struct token {
+  void lock() { one.send(); }
+  chan<void> one{1};
+};
 
 const kind kinds[] = {
     // -- channels alone
@@ -165,6 +177,33 @@ const kind kinds[] = {
        while (requests.len() == 0) yield();
        go([requests] { requests.send(chan<int>()); });
      }},
+    {"an event loop that posts to itself", 1, 1,
+     [] {
+       chan<int> posts;
+       go([posts] {
+         for (int v : posts) posts.send(v + 1);
+       });
+       posts.send(1);
+     }},
+    {"a relay whose second runner has left", 2, 2,
+     [] {
+       chan<int> first, second;
+       go([first] { first.send(1); });
+       go([second] { (void)second.recv(); });
+       go([first, second] {});
+     }},
+    {"a token that is lost on an early return", 1, 1,
+     [] {
+       chan<void> tokens(1);
+       tokens.send();
+       for (int i = 0; i < 2; ++i) {
+         go([tokens, failed = true] {
+           (void)tokens.recv();
+           if (failed) return;
+           tokens.send();
+         });
+       }
+     }},
     // -- select
     {"select without the done case", 1, 1,
      [] {
@@ -200,6 +239,19 @@ const kind kinds[] = {
          stop.send();
        });
      }},
+    {"a producer whose consumer was cancelled", 1, 1,
+     [] {
+       chan<int> values;
+       chan<void> cancel;
+       go([values] {
+         for (int i = 0;; ++i) values.send(i);
+       });
+       go([values, cancel] {
+         for (bool on = true; on;)
+           weft::select(weft::recv(values, ignore), weft::recv(cancel, [&] { on = false; }));
+       });
+       cancel.close();
+     }},
     {"a context that nobody cancels", 1, 0 /* its tree is in the heap */,
      [] {
        auto [ctx, cancel] = with_cancel(background());
@@ -226,6 +278,57 @@ const kind kinds[] = {
          auto m = std::make_unique<mutex>();
          m->lock();
          m->lock();
+       });
+     }},
+    {"locks again in a callback", 1, 1,
+     [] {
+       go([] {
+         mutex m;
+         const auto callback = [&] { const std::lock_guard hold(m); };
+         const std::lock_guard hold(m);
+         callback();
+       });
+     }},
+    {"is released on one branch only", 1, 1,
+     [] {
+       go([] {
+         mutex m;
+         for (int i = 0; i < 3; ++i) {
+           m.lock();
+           if (i == 0) m.unlock();
+         }
+       });
+     }},
+    {"a ring of three locks", 4, 4,
+     [] {
+       go([] {
+         std::array<mutex, 3> locks;
+         latch all(3);
+         wait_group wg;
+         for (std::size_t i = 0; i < 3; ++i) {
+           wg.go([&, i] {
+             locks[i].lock();
+             all.arrive_and_wait();
+             locks[(i + 1) % 3].lock();
+           });
+         }
+         wg.wait();
+       });
+     }},
+    {"AB-BA of a lock and a semaphore", 3, 3,
+     [] {
+       go([] {
+         mutex a;
+         permit b;
+         cross(a, b);
+       });
+     }},
+    {"AB-BA of a lock and a channel that is used as one", 3, 3,
+     [] {
+       go([] {
+         mutex a;
+         token b;
+         cross(a, b);
        });
      }},
     {"AB-BA", 3, 3,
@@ -283,6 +386,17 @@ const kind kinds[] = {
            yield();
          }
          m.lock_shared();
+       });
+     }},
+    {"a reader lock that is not released on the way out", 2, 2,
+     [] {
+       go([] {
+         shared_mutex m;
+         wait_group wg;
+         wg.go([&] { m.lock_shared(); });  // and returns
+         wg.wait();
+         wg.go([&] { m.lock(); });
+         wg.wait();
        });
      }},
     {"reader becomes writer", 1, 1,
@@ -350,6 +464,56 @@ const kind kinds[] = {
          wg.wait();
        });
      }},
+    {"everybody was told, and then one more came", 1, 1,
+     [] {
+       go([] {
+         mutex m;
+         condition_variable cv;
+         bool in = false;
+         wait_group wg;
+         wg.go([&] {
+           std::unique_lock hold(m);
+           in = true;
+           cv.wait(hold);
+         });
+         for (bool there = false; !there; yield()) {
+           const std::lock_guard hold(m);
+           there = in;
+         }
+         cv.notify_all();
+         wg.wait();
+         std::unique_lock hold(m);
+         cv.wait(hold);
+       });
+     }},
+    {"a condition that nobody makes true", 1, 1,
+     [] {
+       go([] {
+         mutex m;
+         condition_variable cv;
+         wait_group wg;
+         const bool is_true = false;
+         wg.go([&] { cv.notify_all(); });
+         std::unique_lock hold(m);
+         cv.wait(hold, [&] { return is_true; });
+       });
+     }},
+    {"a latch that is counted down once too few", 1, 1,
+     [] {
+       go([] {
+         latch l(2);
+         l.count_down();
+         l.wait();
+       });
+     }},
+    {"a member of a group that waits for the group", 2, 2,
+     [] {
+       go([] {
+         wait_group wg;
+         wg.go([&] { wg.wait(); });
+         wg.wait();
+       });
+     }},
     {"waits for a group with the lock that its members need", 2, 2,
      [] {
        go([] {
@@ -394,6 +558,19 @@ const kind kinds[] = {
        go([] {
          once o;
          o.call([&] { o.call([] {}); });
+       });
+     }},
+    {"a scope inside a scope", 3, 3,
+     [] {
+       go([] {
+         chan<int> c;
+         scope outer;
+         outer.go([c] {
+           scope inner;
+           inner.go([c] { (void)c.recv(); });
+           inner.wait();
+         });
+         outer.wait();
        });
      }},
     {"a scope whose member waits for the scope", 2, 2,
@@ -515,6 +692,9 @@ bool at_rest() {
 TEST(Conformance, LEK_05_the_kinds_of_real_programs) {
   if (cannot_find_leaks) GTEST_SKIP();
   goroutines_are_left_behind = true;
+  EXPECT_EQ(std::count_if(std::begin(kinds), std::end(kinds),
+                          [](const kind& k) { return k.blocked != 0; }),
+            62);
   for (const kind& k : kinds) {
     weft::run(with_procs(2), [&] {
       apart(k.make);

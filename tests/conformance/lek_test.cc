@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/dumped.h"
 #include "support/leaking.h"
 #include "support/leaks.h"
 #include "support/runtime.h"
@@ -24,12 +25,6 @@
 
 namespace weft::test {
 namespace {
-
-std::string dumped() {
-  std::ostringstream out;
-  debug::dump(out);
-  return out.str();
-}
 
 std::string profiled() {
   std::ostringstream out;

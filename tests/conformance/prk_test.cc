@@ -138,6 +138,9 @@ double cost_per_waiter(int n, Round round) {
   return least;
 }
 
+constexpr const char* tsan_counts =
+    "TSan's own cost of a wake-up grows with the goroutines there are";
+
 // The measure: n goroutines each of which waits on an event of its own. They need as many stacks,
 // and so cost as many cache and TLB misses, as n on one primitive.
 void each_on_its_own(int n) {
@@ -159,7 +162,7 @@ void each_on_its_own(int n) {
 template <class Round>
 void expect_constant_cost(Round round) {
   run_clean(with_procs(1), [&round] {
-    for (const int n : {1000, under_tsan ? 2000 : 8000}) {
+    for (const int n : {1000, 8000}) {
       each_on_its_own(n);  // stacks are warm from here on
       const double own = cost_per_waiter(n, each_on_its_own);
       const double shared = cost_per_waiter(n, round);
@@ -169,6 +172,7 @@ void expect_constant_cost(Round round) {
 }
 
 TEST(Conformance, PRK_02_gate_costs_the_same_for_8000_waiters) {
+  if (under_tsan) GTEST_SKIP() << tsan_counts;
   expect_constant_cost([](int n) {
     detail::gate gate(1);
     int came = 0;
@@ -188,6 +192,7 @@ TEST(Conformance, PRK_02_gate_costs_the_same_for_8000_waiters) {
 }
 
 TEST(Conformance, PRK_02_event_costs_the_same_for_8000_waiters) {
+  if (under_tsan) GTEST_SKIP() << tsan_counts;
   expect_constant_cost([](int n) {
     detail::event event;
     int came = 0;
@@ -205,6 +210,7 @@ TEST(Conformance, PRK_02_event_costs_the_same_for_8000_waiters) {
 }
 
 TEST(Conformance, PRK_02_list_of_waiters_costs_the_same_for_8000_waiters) {
+  if (under_tsan) GTEST_SKIP() << tsan_counts;
   expect_constant_cost([](int n) {
     semaphore sema(0);
     scope s;

@@ -22,7 +22,7 @@ namespace weft::test {
 namespace {
 
 TEST(Conformance, SPN_01_chain_of_10000) {
-  constexpr int n = under_tsan ? 5'000 : 10'000;
+  constexpr int n = under_tsan ? 1'000 : 10'000;  // its clocks make it the square
   run_clean([] {
     std::deque<chan<int>> links(n + 1);
     for (int i = 0; i < n; ++i) {

@@ -11,6 +11,8 @@
 #include <netdb.h>
 #include <poll.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -165,7 +167,7 @@ void one_is_stuck(Take take, Block block, Release release) {
         out.store(true);
       });
       ASSERT_TRUE(eventually([&] { return in.load(); }));
-      others_run_on(1000);
+      others_run_on(full_or(1000, 200));
       EXPECT_FALSE(out.load());
       release();
       s.wait();
@@ -258,6 +260,120 @@ TEST(Conformance, SYS_nobody_notices_that_its_p_was_taken) {
     EXPECT_EQ(eintr.load(), 0);
     EXPECT_EQ(wrong.load(), 0);
   });
+}
+
+// -- a send that nobody has announced: a signal would end it after what it has sent by then
+
+// A stream with little room. One goroutine sends more than that, and its thread sleeps in the call
+// until drain(): a signal that comes meanwhile is one that must not come. (A thread that runs
+// inside a call looks like one that computes; HACKING.md says what that costs.)
+class narrow_stream {
+ public:
+  narrow_stream() {
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fd_), 0);
+    const int least = 0;
+    EXPECT_EQ(::setsockopt(fd_[0], SOL_SOCKET, SO_SNDBUF, &least, sizeof least), 0);
+  }
+  ~narrow_stream() {
+    ::close(fd_[0]);
+    ::close(fd_[1]);
+  }
+  narrow_stream(const narrow_stream&) = delete;
+  narrow_stream& operator=(const narrow_stream&) = delete;
+
+  // The goroutine's.
+  bool send_is_whole() {
+    sender_.store(rt::current_m());
+    const ssize_t n = ::send(fd_[0], all_.data(), all_.size(), 0);
+    sent_.store(n);
+    return n == static_cast<ssize_t>(all_.size());
+  }
+  // The others'. Its thread sleeps with a part sent, or the call is over.
+  bool sleeps() const {
+    int part = 0;
+    const rt::M* m = sender_.load();
+    return is_over() || (m != nullptr && ::ioctl(fd_[1], FIONREAD, &part) == 0 && part != 0 &&
+                         rt::asleep_in_kernel(m));
+  }
+  bool lost_its_p() const {
+    const rt::M* m = sender_.load();
+    return is_over() || (m != nullptr && m->hold.load() == rt::hold_state::detached);
+  }
+  // All of one send; ready for the next.
+  void drain() {
+    std::vector<char> part(all_.size());
+    std::size_t got = 0;
+    while (sent_.load() < 0 || got < static_cast<std::size_t>(sent_.load())) {
+      const ssize_t n = ::recv(fd_[1], part.data(), part.size(), MSG_DONTWAIT);
+      if (n > 0) got += static_cast<std::size_t>(n);
+    }
+    sender_.store(nullptr);
+    sent_.store(-1);
+  }
+
+ private:
+  bool is_over() const { return sent_.load() >= 0; }
+  int fd_[2] = {-1, -1};
+  const std::vector<char> all_ = std::vector<char>(64 * 1024, 'x');
+  std::atomic<rt::M*> sender_{nullptr};
+  std::atomic<ssize_t> sent_{-1};
+};
+
+// It has slept beyond its slice when somebody comes who wants its P: sysmon takes that, and lets it
+// sleep.
+TEST(Conformance, SYS_a_send_is_whole_though_its_slice_ends) {
+  if (!rt::can_detach()) GTEST_SKIP() << "no membarrier";
+  std::atomic<int> slept{0};
+  for (int k = 0; k < 100 && slept.load() < full_or(10, 3); ++k) {
+    narrow_stream stream;
+    run_clean(with_procs(1), [&] {
+      yield();  // off the first thread, whose P is always asked to give way
+      std::atomic<bool> ran{false};
+      std::thread other([&] {
+        const rt::P* p = rt::p_at(0);
+        EXPECT_TRUE(spin_until([&] { return stream.sleeps(); }));
+        EXPECT_TRUE(spin_until(
+            [&] { return stream.lost_its_p() || p->preempt.load(rt::memory_order_relaxed) != 0; }));
+        // On a slow machine main may not wait yet, and has it already.
+        if (!stream.lost_its_p()) slept.fetch_add(1);
+        const auto flagged = steady::now();  // what sysmon then grants is a millisecond
+        EXPECT_TRUE(spin_until([&] { return steady::now() - flagged > 2ms; }));
+        go([&] { ran.store(true); });
+        EXPECT_TRUE(spin_until([&] { return stream.lost_its_p(); }));
+        stream.drain();
+      });
+      scope s;
+      s.go([&] { EXPECT_TRUE(stream.send_is_whole()); });
+      s.wait();
+      EXPECT_TRUE(eventually([&] { return ran.load(); }));
+      other.join();
+    });
+  }
+  EXPECT_GT(slept.load(), 0);
+}
+
+// So does one who stops the world.
+TEST(Conformance, SYS_a_send_is_whole_though_the_world_stops) {
+  if (!rt::can_detach()) GTEST_SKIP() << "no membarrier";
+  for (const bool resizes : {false, true}) {
+    narrow_stream stream;
+    run_clean(with_procs(2), [&] {
+      for (int k = 0; k < full_or(50, 10); ++k) {
+        bool whole = false;
+        scope s;
+        s.go([&] { whole = stream.send_is_whole(); });
+        EXPECT_TRUE(eventually([&] { return stream.sleeps(); }));
+        if (resizes) {
+          set_procs(2 + (k + 1) % 2);
+        } else {
+          EXPECT_EQ(debug::audit(), 0);
+        }
+        stream.drain();
+        s.wait();
+        EXPECT_TRUE(whole);
+      }
+    });
+  }
 }
 
 // -- SYS-05

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TRC-08, TRC-10: what runtime_stats counts; the same for Prometheus; and debug::serve.
+// TRC-08, TRC-09, TRC-10: what runtime_stats counts; the same for Prometheus; and debug::serve.
 #include <cstdio>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <unistd.h>
 
 #include "support/runtime.h"
@@ -76,6 +77,59 @@ TEST(Conformance, TRC_08_latencies_are_counted) {
     EXPECT_GT(count(now.latency) - count(before.latency), 6400U);
     EXPECT_GT(now.latency.sum_ns, before.latency.sum_ns);
   });
+}
+
+// Not in Go is who is inside blocking(), and nobody else: no plain thread that has been in weft and
+// is elsewhere now, and none that waits inside it.
+TEST(Conformance, TRC_09_who_is_not_in_go) {
+  constexpr std::uint64_t n = 10;
+  int pipe[2];
+  ASSERT_EQ(::pipe(pipe), 0);
+  run_clean(with_procs(2), [&] {
+    const auto not_in_go = [] { return debug::runtime_stats().syscall; };
+    chan<void> called, over;
+    std::vector<std::thread> threads;
+    for (std::uint64_t i = 0; i < n; ++i) {
+      threads.emplace_back([&] {  // comes in, and goes back to code that weft knows nothing of
+        called.send();
+        char c = 0;
+        EXPECT_EQ(::read(pipe[0], &c, 1), 1);
+      });
+    }
+    for (std::uint64_t i = 0; i < n; ++i) called.recv();
+    EXPECT_EQ(not_in_go(), 0U);
+    scope s;
+    for (std::uint64_t i = 0; i < n; ++i) {
+      s.go([&] {
+        char c = 0;
+        blocking([&] { return ::read(pipe[0], &c, 1); });
+      });
+    }
+    EXPECT_TRUE(eventually([&] { return not_in_go() == n; })) << not_in_go();
+    std::ostringstream text;
+    debug::dump(text);  // stops the world
+    EXPECT_EQ(not_in_go(), n);
+    for (std::uint64_t i = 0; i < n; ++i) {
+      threads.emplace_back([&] {
+        called.send();
+        over.recv();  // waits inside
+      });
+    }
+    for (std::uint64_t i = 0; i < n; ++i) called.recv();
+    EXPECT_EQ(not_in_go(), n);
+    EXPECT_NE(debug::metrics().find("\ngo_sched_goroutines_not_in_go_goroutines 10\n"),
+              std::string::npos);
+    over.close();
+    const std::string bytes(2 * n, 'x');
+    EXPECT_EQ(::write(pipe[1], bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+    s.wait();
+    EXPECT_EQ(not_in_go(), 0U);
+    blocking([&] {
+      for (std::thread& t : threads) t.join();
+    });
+  });
+  ::close(pipe[0]);
+  ::close(pipe[1]);
 }
 
 template <class First, class Second>
@@ -148,7 +202,10 @@ std::string get(const std::string& addr, const std::string& target) {
 TEST(Serve, AnswersWhatItIsAsked) {
   trace_file f;
   run_clean(at_least_procs(2), [&] {
-    const std::string addr = debug::serve("127.0.0.1:0");
+    static_assert(std::is_void_v<decltype(debug::serve("127.0.0.1:0"))>);
+    debug::serve("127.0.0.1:0");
+    ASSERT_EQ(debug::served().size(), 1U);
+    const std::string addr = debug::served()[0];
     const std::string figures = get(addr, "/metrics");
     EXPECT_TRUE(figures.starts_with("HTTP/1.1 200 OK\r\n")) << figures;
     for (const char* name :

@@ -20,6 +20,7 @@ expect_hello() {
 "$CMAKE" --install "$build" --prefix "$work/first" >/dev/null
 mv "$work/first" "$work/prefix"    # an installed tree must not know where it was made
 prefix=$work/prefix
+if [[ -e $prefix/bin/weft ]]; then "${emulator[@]}" "$prefix/bin/weft" --version; fi
 
 "$CMAKE" -S "$here" -B "$work/cmake" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_CXX_COMPILER="$CXX" \
   ${TOOLCHAIN:+-DCMAKE_TOOLCHAIN_FILE="$TOOLCHAIN"} >/dev/null

@@ -15,12 +15,32 @@ TEST(Conformance, LCK_03_a_locked_goexit_of_main_parks_the_thread_of_run) {
 }
 
 TEST(Conformance, SYS_01_thread_exhaustion) {
-  const outcome o = run_crash("threads", {"exhaust"}, std::chrono::seconds(20));
+  for (const char* how : {"locked", "blocking", "asleep"}) {
+    const outcome o = run_crash("threads", {how}, std::chrono::seconds(20));
+    EXPECT_EQ(o.status, 2) << how << o;
+    EXPECT_EQ(
+        o.err.rfind("runtime: program exceeds 10-thread limit\nfatal error: thread exhaustion", 0),
+        0U)
+        << how << o;
+  }
+}
+
+// Who computes is stopped by giving its P to another thread; without one the others would wait.
+TEST(Conformance, SYS_01_thread_exhaustion_by_computing) {
+  const outcome o = run_crash("threads", {"hogs"}, std::chrono::seconds(60));
   EXPECT_EQ(o.status, 2) << o;
   EXPECT_EQ(
       o.err.rfind("runtime: program exceeds 10-thread limit\nfatal error: thread exhaustion", 0),
       0U)
       << o;
+}
+
+TEST(Conformance, SYS_01_at_the_limit_is_not_past_it) {
+  for (const char* how : {"hogs_that_end", "hogs_alone"}) {
+    const outcome o = run_crash("threads", {how}, std::chrono::seconds(60));
+    EXPECT_EQ(o.status, 0) << how << o;
+    EXPECT_EQ(o.out, "had its turn\n") << how << o;
+  }
 }
 
 TEST(Conformance, SYS_01_a_large_limit_does_not_overflow) {

@@ -200,6 +200,43 @@ TEST_P(Context, EverythingAtOnce) {
   check.report();
 }
 
+// A context is cancelled by hand just before its deadline, and is so large that its slice is over
+// long before it is done. Who is stopped then has claimed what the deadline finds claimed and spins
+// for, on g0: at one P they would wait for each other.
+TEST_P(Context, CancelAgainstItsOwnDeadline) {
+  constexpr int width = 4000;
+  std::atomic<std::uint64_t> rounds{0};
+  checker check;
+  watchdog dog(rounds, "Context.CancelAgainstItsOwnDeadline");
+  config c = test::with_procs(procs());
+  c.quantum = std::chrono::milliseconds(1);
+  test::run_clean(c, [&] {
+    std::atomic<bool> stop{false};
+    scope hogs;
+    hogs.go([&] {
+      while (!stop.load(std::memory_order_relaxed)) {
+      }
+    });
+    std::vector<context> below;
+    for (const std::int64_t end = nanotime() + duration_ns(1); nanotime() < end; ++rounds) {
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(15);
+      auto [root, cancel] = with_deadline(background(), deadline);
+      for (int i = 0; i < width; ++i) below.push_back(with_cancel(root).first);
+      // From here on without a call of weft until the deadline is close.
+      const auto before = std::chrono::microseconds(rounds % 8 * 50);
+      while (std::chrono::steady_clock::now() < deadline - before) {
+      }
+      cancel();
+      check(root.err() == errc::canceled || root.err() == errc::deadline_exceeded, "no reason");
+      check(root.done().closed() && below.back().done().closed(), "somebody is not done");
+      below.clear();
+    }
+    stop.store(true);
+    hogs.wait();
+  });
+  check.report();
+}
+
 WEFT_STRESS_PROCS(Context);
 
 }  // namespace

@@ -177,7 +177,7 @@ TEST_P(Net, CloseAgainstEverything) {
       ++steps;
     }
     ok.report();
-    EXPECT_EQ(rt::netpoll.waiters, 0);
+    EXPECT_EQ(rt::netpoll.waiters.load(), 0);
   });
   EXPECT_GT(steps, 0U);
   EXPECT_LE(test::open_descriptors(), before + 2);

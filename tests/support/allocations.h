@@ -14,4 +14,9 @@ struct allocation_count {
 };
 extern constinit allocation_count live_allocations;
 
+// The next so many allocations of this thread succeed, the one after them throws; < 0: none does.
+// For a plain thread, which stays the same.
+void fail_allocation(int after) noexcept;
+bool allocation_failed() noexcept;  // since then
+
 }  // namespace weft::test

@@ -25,6 +25,11 @@ inline constexpr bool dev_build = true;
 #else
 inline constexpr bool dev_build = false;
 #endif
+#if defined(WEFT_CHAOS)
+inline constexpr bool under_chaos = true;
+#else
+inline constexpr bool under_chaos = false;
+#endif
 #if defined(WEFT_TEST_EMULATED)
 inline constexpr bool under_emulator = true;  // qemu-user: its limits are not ours
 #else
@@ -33,10 +38,13 @@ inline constexpr bool under_emulator = false;
 inline constexpr bool sanitized = under_asan || under_tsan;
 
 // Where each step costs ten times as much.
-inline constexpr bool slow = sanitized || under_emulator;
+inline constexpr bool slow = sanitized || under_emulator || under_chaos;
 
 // The count that the conformance list asks for, or a smaller one where it is slow.
 constexpr int full_or(int full, int small) { return slow ? small : full; }
+constexpr int full_or(int full, int small, int chaos) {
+  return under_chaos ? chaos : full_or(full, small);
+}
 constexpr int scaled(int n) { return slow ? n / 10 : n; }
 
 // For what takes seconds even in release: 1 there, less in builds that run the same again.

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <fcntl.h>
 #include <ostream>
 #include <poll.h>
 #include <sstream>
@@ -34,7 +35,8 @@ namespace process_detail {
 struct pipe_pair {
   int fd[2];
   pipe_pair() {
-    if (::pipe(fd) != 0) std::abort();
+    // Closed in what other threads start at the same time: it would keep our end from being one.
+    if (::pipe2(fd, O_CLOEXEC) != 0) std::abort();
   }
 };
 

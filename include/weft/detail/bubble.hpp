@@ -2,15 +2,15 @@
 // In which bubble of weft::testing the caller is, if in any. Costs one load while there is none.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <type_traits>
 
+#include <weft/detail/atomic.hpp>
 #include <weft/detail/spawn.hpp>
 
 namespace weft::detail {
 
-WEFT_API extern std::atomic<std::uint32_t> live_bubbles;  // how many there are
+WEFT_API extern atomic<std::uint32_t> live_bubbles;  // how many there are
 
 WEFT_API std::uint32_t find_bubble() noexcept;  // the number of the caller's; 0: it is in none
 // Relaxed: whoever is in one has been started after it was counted.

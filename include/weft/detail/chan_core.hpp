@@ -84,9 +84,9 @@ class chan_core {
     return make(capacity, ops, bubble, 0, nullptr);
   }
   void retain() noexcept { refs_.fetch_add(1, std::memory_order_relaxed); }
-  void release() noexcept {
+  void release(std::uint64_t n = 1) noexcept {
     // With the others' release: what they did with the channel happened before its end.
-    if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) last_handle_gone();
+    if (refs_.fetch_sub(n, std::memory_order_acq_rel) == n) last_handle_gone();
   }
 
   // A deadline is nanoseconds of the steady clock, or:
@@ -134,6 +134,7 @@ class chan_core {
   friend struct chan_view;
   friend struct timer_core;
   struct op;
+  enum class home : std::uint8_t { malloc, cell, large_cell };  // whose memory (core/g_pool.h)
   // With `extra` bytes behind the buffer and a function to be called before the end: the channel of
   // a timer, which looks unbuffered (src/time).
   WEFT_API static chan_core* make(std::size_t capacity, const elem_ops& ops, std::uint32_t bubble,
@@ -149,13 +150,24 @@ class chan_core {
         bubble_(bubble),
         ops_(&ops) {}
   WEFT_API void last_handle_gone() noexcept;
+  // Under the lock. unpin: true if the caller has to destroy it after the unlock.
+  void pin() noexcept {
+    pins_.store(pins_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  bool unpin() noexcept {
+    const std::uint32_t left = pins_.load(std::memory_order_relaxed) - 1;
+    pins_.store(left, std::memory_order_release);  // with last_handle_gone
+    return left == 0 && orphan_;
+  }
   void destroy() noexcept;
   WEFT_API op_result try_send_slow(void* value);
   WEFT_API op_result try_recv_slow(sink to);
 
   void lock() noexcept;  // src/chan/wait.h
   void unlock() noexcept;
+  void let_go() noexcept;
   void lock_slow() noexcept;
+  void sleep_for_lock() noexcept;
   static void unlock_slow(std::atomic<std::uint32_t>* word) noexcept;
   void check_bubble(
       const char* what) const noexcept;  // fatal if the caller is not in the channel's
@@ -172,6 +184,7 @@ class chan_core {
   }
   void move(void* to, void* from) const;
   void give(sink to, void* from) const;
+  void put(sink to, void* from) const;  // what a sink does by itself
   void push(void* value);
   void pop(sink to);
   // Under the lock. would_block: must wait. *woken: whom to wake after the unlock.
@@ -196,7 +209,7 @@ class chan_core {
   bool orphan_ = false;  // the last handle is gone: the last pin destroys
   // Selects that wait here; each takes the lock once more when it is woken, perhaps by another
   // channel, so it keeps the channel though nobody may have a handle any more.
-  std::uint32_t pins_ = 0;
+  std::atomic<std::uint32_t> pins_{0};
   std::size_t head_ = 0;  // the oldest
   std::atomic<std::size_t> count_{0};
   wait_queue receivers_, senders_;
@@ -205,9 +218,9 @@ class chan_core {
   std::size_t size_;           // of an element
   std::size_t cells_ = 0;      // one more than the capacity if a move may throw
   std::size_t buffer_at_ = 0;  // from `this`
-  bool in_cell_ = false;       // not malloc's memory (core/g_pool.h)
-  bool plain_;                 // to move an element is to copy its bytes; and in no bubble
-  std::uint32_t bubble_;       // where it was made, and may be used; 0: in none, everywhere
+  home home_ = home::malloc;
+  bool plain_;            // to move an element is to copy its bytes; and in no bubble
+  std::uint32_t bubble_;  // where it was made, and may be used; 0: in none, everywhere
   const elem_ops* ops_;
   void (*last_rites_)(chan_core*) noexcept = nullptr;
   std::size_t from_base_ = 0;  // `this` from where its memory begins
@@ -229,11 +242,15 @@ class chan_ref {
     return *this;
   }
   ~chan_ref() {
-    if (c_ != nullptr) c_->release();
+    if (chan_core* c = give_up()) c->release();
+  }
+  // The caller has to release it.
+  chan_core* give_up() noexcept {
+    chan_core* c = std::exchange(c_, nullptr);
     // Else memory that is used again would go on looking like a handle to the leak finder. The
     // compiler would drop the store: nobody may read it.
-    c_ = nullptr;
     asm volatile("" : : "m"(c_));
+    return c;
   }
   chan_core* get() const noexcept { return c_; }
   chan_core* operator->() const noexcept { return c_; }

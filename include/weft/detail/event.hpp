@@ -3,12 +3,14 @@
 // done() do not touch the object after the one they wake can run.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
+#include <weft/detail/atomic.hpp>
 #include <weft/detail/bubble.hpp>
+#include <weft/detail/clock.hpp>
 #include <weft/detail/spawn.hpp>
 
 namespace weft::detail {
@@ -47,9 +49,10 @@ class event {
   bool lock() const noexcept;  // false: it has happened, there is no list any more
   void unlock() const noexcept;
 
-  static constexpr std::uint32_t set_mark = 1, lock_mark = 2;
-  mutable std::atomic<std::uint32_t> word_{
-      0};  // 0, set_mark, or lock_mark while the list is in use
+  // 0: nobody waits. Who comes first and without a deadline is the word itself; with more there is
+  // a list, under the lock.
+  static constexpr std::uintptr_t set_mark = 1, lock_mark = 2, list_mark = 4;
+  mutable atomic<std::uintptr_t> word_{0};
   birthplace born_;
   mutable waiting* first_ = nullptr;
   mutable waiting* last_ = nullptr;
@@ -71,6 +74,23 @@ inline std::int64_t deadline_after(std::int64_t ns) noexcept {
 template <class Rep, class Period>
 std::int64_t deadline_in(std::chrono::duration<Rep, Period> d) {
   return deadline_after(to_ns(d));
+}
+// How far tp lies ahead on its own clock. Not by subtraction of the points: they may be too far
+// apart for it, or (year 9999 in days) have no nanoseconds at all. Both counts fit a long double.
+template <class Clock, class Duration>
+std::int64_t ns_ahead(const std::chrono::time_point<Clock, Duration>& tp) {
+  using wide = std::chrono::duration<long double, std::nano>;
+  return to_ns(wide(tp.time_since_epoch()) - wide(Clock::now().time_since_epoch()));
+}
+// A time point of any clock, as one of ours; max() of any is none. In a bubble the steady clock is
+// another clock than ours.
+template <class Clock, class Duration>
+std::int64_t deadline_at(const std::chrono::time_point<Clock, Duration>& tp) {
+  if (tp == (std::chrono::time_point<Clock, Duration>::max)()) return INT64_MAX;
+  constexpr bool steady = std::is_same_v<Clock, std::chrono::steady_clock>;
+  if (std::is_same_v<Clock, clock> || (steady && bubble_here() == 0))
+    return to_ns(tp.time_since_epoch());
+  return deadline_after(ns_ahead(tp));
 }
 
 // Counts what was started and what has ended, on a cache line each: starters and finishers are on
@@ -99,11 +119,11 @@ class countdown {
   WEFT_API void wait_slow();
   WEFT_API void wake() noexcept;
   static constexpr std::uint64_t waits = 1ULL << 63;
-  alignas(64) std::atomic<std::uint64_t> added_{0};
+  alignas(64) atomic<std::uint64_t> added_{0};
   birthplace born_;
   void* waiter_ = nullptr;
   std::uint64_t snapshot_ = 0;  // added_ when the waiter came
-  alignas(64) std::atomic<std::uint64_t> done_{0};
+  alignas(64) atomic<std::uint64_t> done_{0};
 };
 
 // At most n inside at once; the rest wait in order of arrival.
@@ -116,7 +136,7 @@ class gate {
   WEFT_API void leave() noexcept;
 
  private:
-  std::atomic<std::uint32_t> lock_{0};
+  atomic<std::uint32_t> lock_{0};
   birthplace born_;
   std::size_t free_;
   void* first_ = nullptr;

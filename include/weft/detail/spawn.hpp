@@ -31,6 +31,9 @@ WEFT_API spawn_ticket spawn_begin(std::size_t size, std::size_t align, std::size
 // run(storage) calls the closure and destroys it.
 WEFT_API void spawn_commit(spawn_ticket t, void (*run)(void*)) noexcept;
 WEFT_API void spawn_cancel(spawn_ticket t) noexcept;
+// Both in one, for a closure that may be moved as bytes: largest_in_line of them are. (Not const:
+// the compiler would ask that all of them mean something.)
+WEFT_API void spawn_bytes(void* closure, void (*run)(void*));
 [[noreturn]] WEFT_API void go_of_nil() noexcept;
 
 // Blocks for what goroutines and their starters share; from any thread, to any thread.
@@ -102,6 +105,13 @@ void run_boxed(void* p) {
   (*c)();
 }
 
+// Whether a C may be moved as bytes and the original be forgotten. Ours say so themselves.
+template <class C>
+inline constexpr bool relocatable = std::is_trivially_copyable_v<C>;
+template <class C>
+requires requires { C::moves_as_bytes; }
+inline constexpr bool relocatable<C> = C::moves_as_bytes;
+
 template <class C, class Begin, class... A>
 WEFT_STARTS void spawn_with(Begin begin, A&&... a) {
   if constexpr (sizeof(C) <= largest_on_stack) {
@@ -131,10 +141,17 @@ WEFT_STARTS void spawn_with(Begin begin, A&&... a) {
 
 template <class C, class... A>
 WEFT_STARTS void spawn(A&&... a) {
-  spawn_with<C>(
-      [](std::size_t size, std::size_t align)
-          __attribute__((always_inline)) { return spawn_begin(size, align); },
-      std::forward<A>(a)...);
+  if constexpr (sizeof(C) <= largest_in_line && alignof(C) <= alignof(std::max_align_t) &&
+                relocatable<C>) {
+    alignas(std::max_align_t) std::byte closure[largest_in_line];
+    ::new (static_cast<void*>(closure)) C(std::forward<A>(a)...);
+    spawn_bytes(closure, &run_closure<C>);
+  } else {
+    spawn_with<C>(
+        [](std::size_t size, std::size_t align)
+            __attribute__((always_inline)) { return spawn_begin(size, align); },
+        std::forward<A>(a)...);
+  }
 }
 
 }  // namespace weft::detail

@@ -38,16 +38,22 @@ class wait_list {
 
 // In calls that may park: honours the end of the time slice, even when they need not park.
 WEFT_API void preempt_point();
+// The same, and who the caller is as locks keep it: the goroutine's number, cut off; 0 for a plain
+// thread or a member of a bubble. So a cycle of locks can be named (debug/lock_cycles.h).
+WEFT_API std::uint32_t lock_point();
+WEFT_API std::uint32_t lock_owner() noexcept;  // without the preemption
+struct lock_view;                              // for debug/lock_cycles.cc
 
 inline constexpr std::int64_t no_deadline = INT64_MAX;
 
 // Calls attempt(deadline), which tells whether it came to pass in time, until it did or tp has
 // passed on its own clock. The steady clock is the one deadlines are counted in; any other may jump
-// meanwhile.
+// meanwhile, or stand nearly still while a bubble's time runs: there the first answer counts.
 template <class Clock, class Duration, class Attempt>
 bool before(const std::chrono::time_point<Clock, Duration>& tp, Attempt attempt) {
-  for (auto now = Clock::now(); now < tp; now = Clock::now()) {
-    if (attempt(deadline_in(tp - now))) return true;
+  while (const std::int64_t ns = ns_ahead(tp)) {
+    if (attempt(deadline_after(ns))) return true;
+    if (bubble_here() != 0) return false;
   }
   return attempt(0);  // too late to wait
 }

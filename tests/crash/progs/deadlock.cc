@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // DED: programs in which nobody can run any more, and some in which somebody still can.
+#include <array>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdio>
 #include <string_view>
 #include <sys/time.h>
+#include <system_error>
 #include <thread>
 #include <unistd.h>
 
+#include "sched/sched.h"
 #include "weft/weft.hpp"
 
 using namespace std::chrono_literals;
@@ -119,6 +123,36 @@ void stuck_after_a_lookup() {
   wait_for_nobody();
 }
 
+// The last one who waited for a descriptor has left, and the M that sleeps in the poller for its
+// sake has heard nothing of it: it sleeps there for nobody.
+void stuck_beside_the_poller() {
+  const auto [from, to] = weft::file::pipe();
+  weft::go([&r = from] {
+    std::array<std::byte, 1> b{};
+    std::error_code ec;
+    (void)r.read_some(b, ec);
+    wait_for_nobody();
+  });
+  while (weft::rt::sched.in_poller.load() == 0) {
+  }
+  from.set_deadline(std::chrono::steady_clock::now());  // no event: nothing is closed
+  wait_for_nobody();
+}
+
+// Goroutine 1 has `a` and wants `b`, which the other one has.
+void opposite_order() {
+  weft::mutex a, b;
+  weft::latch both(2);
+  weft::go([&] {
+    b.lock();
+    both.arrive_and_wait();
+    a.lock();
+  });
+  a.lock();
+  both.arrive_and_wait();
+  b.lock();
+}
+
 }  // namespace
 
 int main(int, char** argv) {
@@ -138,6 +172,7 @@ int main(int, char** argv) {
       m.lock();
     });
   }
+  if (how == "abba") return weft::run(opposite_order);
   if (how == "select") return weft::run([] { weft::select(); });
   if (how == "goexit") return weft::run(goexit_with_sleeper);
   if (how == "goexit-others") {
@@ -154,6 +189,11 @@ int main(int, char** argv) {
   if (how == "signal-comes") return signal_comes();
   if (how == "signals-stopped") return weft::run(signals_are_stopped);
   if (how == "after-a-signal") return weft::run(stuck_after_a_signal);
+  if (how == "beside-the-poller") {
+    weft::config two;
+    two.procs = 2;
+    return weft::run(two, stuck_beside_the_poller);
+  }
   if (how == "after-a-lookup") return weft::run(stuck_after_a_lookup);
   return 9;
 }

@@ -527,6 +527,54 @@ TEST_F(Chan, Ranges) {
   });
 }
 
+TEST_F(Chan, ARangeKeepsItsChannel) {
+  run_on_each([] {
+    const auto three = [](std::vector<std::weak_ptr<int>>& seen) {
+      chan<std::shared_ptr<int>> c(3);
+      for (int i = 0; i < 3; ++i) {
+        auto v = std::make_shared<int>(i);
+        seen.push_back(v);
+        c.send(std::move(v));
+      }
+      c.close();
+      return c;
+    };
+    std::vector<std::weak_ptr<int>> sent;
+    chan<std::shared_ptr<int>> c = three(sent);
+    int n = 0;
+    for (auto& v : c) {  // the last handle goes in the loop
+      EXPECT_EQ(*v, n++);
+      c = nullptr;
+      ASSERT_TRUE(n == 3 || !sent.back().expired());
+    }
+    EXPECT_EQ(n, 3);
+    EXPECT_TRUE(sent.back().expired());
+
+    sent.clear();
+    auto it = three(sent).begin();  // nobody but the iterator has one
+    ASSERT_FALSE(sent.back().expired());
+    const auto again = it;
+    for (n = 0; it != std::default_sentinel; ++it) EXPECT_EQ(**it, n++);
+    EXPECT_EQ(n, 3);
+    EXPECT_EQ(**again, 0);
+
+    std::weak_ptr<int> rest;
+    {
+      chan<void> done(1);
+      done.send();
+      done.close();
+      auto i = recv_chan<void>(std::move(done)).begin();
+      EXPECT_TRUE(i != std::default_sentinel);
+      EXPECT_TRUE(++i == std::default_sentinel);
+      sent.clear();
+      const auto left = three(sent).begin();  // a range that is left takes the rest with it
+      rest = sent.back();
+      EXPECT_FALSE(rest.expired());
+    }
+    EXPECT_TRUE(rest.expired());
+  });
+}
+
 // -- closing
 
 TEST_F(Chan, CloseWakesEverybody) {

@@ -176,6 +176,13 @@ TEST_F(Select, ConvertsAndMovesOnlyIfItFires) {
     EXPECT_EQ(c.recv(), "other");
     EXPECT_EQ(select(send(c, std::move(mine))), 0);
     EXPECT_EQ(c.recv(), copy);
+    const chan<std::pair<int, std::string>> pairs(2);
+    EXPECT_EQ(select(send(pairs, {1, "braces"})), 0);
+    selector s;
+    s.send(pairs, {2, "too"});
+    EXPECT_EQ(s.wait(), 0);
+    EXPECT_EQ(pairs.recv()->second, "braces");
+    EXPECT_EQ(pairs.recv()->second, "too");
     const chan<std::unique_ptr<int>> p;
     auto v = std::make_unique<int>(1);
     EXPECT_EQ(select(send(p, std::move(v)), otherwise()), 1);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // context/context.h: what a switch keeps, when the commit runs, and that exceptions work on a fresh
-// stack.
+// stack; the same for weft_start and leave_stack. Long because registers are checked in assembly,
+// for two architectures.
 #include <cfenv>
 #include <cstdint>
 #include <cstring>
@@ -434,6 +435,189 @@ TEST(Switch, KeepsTheRegistersOfTheAbi) {
     ASSERT_EQ(p.changed_there, 0U) << "round " << i;
   }
 }
+
+// -- begin and end
+
+// What weft_start and leave_stack do between them. Sanitizers want to be told of every switch, so
+// their builds use weft_switch for this too.
+#if !defined(WEFT_TSAN) && !defined(WEFT_ASAN)
+struct start_and_leave {
+  void* here = nullptr;
+  std::uintptr_t lo = 0, hi = 0;
+  int committed_there = 0, committed_here = 0;
+  bool on_the_stack = false, aligned = false, standard = false, empty_arguments = false;
+  const void* committed_on = nullptr;
+
+  bool contains(const void* p) const {
+    const auto a = reinterpret_cast<std::uintptr_t>(p);
+    return a >= lo && a < hi;
+  }
+};
+
+bool has_standard_environment() {
+#if defined(__x86_64__)
+  return (mxcsr() & ~0x3fU) == 0x1f80 && x87_control() == 0x037f;
+#else
+  std::uint64_t fpcr;
+  asm volatile("mrs %0, fpcr" : "=r"(fpcr));
+  return fpcr == 0;
+#endif
+}
+// Rounding towards zero, on both architectures.
+void set_other_environment(bool other) {
+#if defined(__x86_64__)
+  set_mxcsr(other ? 0x7f80 : 0x1f80);
+  set_x87_control(other ? 0x0f7f : 0x037f);
+#else
+  const std::uint64_t fpcr = other ? 3U << 22 : 0;
+  asm volatile("msr fpcr, %0" : : "r"(fpcr));
+#endif
+}
+
+void begin_and_end(void* arg, void* b, void* c) {
+  auto* p = static_cast<start_and_leave*>(arg);
+  alignas(16) volatile char here = 0;
+  p->on_the_stack = p->contains(const_cast<const char*>(&here));
+  p->aligned = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)) % 16 == 0;
+  p->empty_arguments = b == nullptr && c == nullptr;
+  p->standard = has_standard_environment();
+  leave_stack(
+      p->here,
+      [](void* a, void* n) {
+        auto* self = static_cast<start_and_leave*>(a);
+        self->committed_here = *static_cast<int*>(n);
+        self->committed_on = __builtin_frame_address(0);
+      },
+      p, &p->committed_there);
+}
+
+TEST(Start, RunsOnAFreshStackAndLeaveComesBack) {
+  fresh_stack s(&begin_and_end, nullptr);
+  for (int i = 1; i <= 1000; ++i) {
+    start_and_leave p;
+    p.lo = s.lo;
+    p.hi = s.hi;
+    weft_start(
+        &p.here, s.hi,
+        [](void* a, void* n) {
+          static_cast<start_and_leave*>(a)->committed_there = *static_cast<int*>(n);
+        },
+        &p, &i, &begin_and_end, &p);
+    ASSERT_TRUE(p.on_the_stack && p.aligned && p.standard && p.empty_arguments) << "round " << i;
+    ASSERT_EQ(p.committed_there, i);
+    ASSERT_EQ(p.committed_here, i);
+    ASSERT_FALSE(p.contains(p.committed_on)) << "the second commit ran on the stack that was left";
+  }
+}
+
+TEST(Start, WithoutACommit) {
+  fresh_stack s(&begin_and_end, nullptr);
+  start_and_leave p;
+  p.lo = s.lo;
+  p.hi = s.hi;
+  p.committed_there = 7;
+  weft_start(&p.here, s.hi, nullptr, nullptr, nullptr, &begin_and_end, &p);
+  EXPECT_TRUE(p.on_the_stack && p.aligned);
+  EXPECT_EQ(p.committed_here, 7);
+}
+
+TEST(Start, EachSideHasItsOwnFloatingPointEnvironment) {
+  fresh_stack s(&begin_and_end, nullptr);
+  start_and_leave p;
+  set_other_environment(true);
+  weft_start(&p.here, s.hi, nullptr, nullptr, nullptr, &begin_and_end, &p);
+  const bool standard_here = has_standard_environment();
+  set_other_environment(false);
+  EXPECT_TRUE(p.standard);
+  EXPECT_FALSE(standard_here);
+}
+
+#if defined(__x86_64__)
+// Starts with a pattern in every register that a callee must keep; the new side notes what it finds
+// there. What it found would lie in its frames for all its life.
+struct registers_at_start {
+  std::uint64_t found[4];  // r13, r14, r15, rbp
+  void* here = nullptr;
+};
+extern "C" void weft_test_start_with_pattern(void** from, std::uintptr_t top, void* arg);
+extern "C" void weft_test_note_registers(void* arg, void*, void*);
+extern "C" __attribute__((visibility("hidden"), used)) void weft_test_registers_noted(void* arg) {
+  leave_stack(static_cast<registers_at_start*>(arg)->here, nullptr, nullptr, nullptr);
+}
+asm(R"(
+        .text
+        .type   weft_test_note_registers, @function
+        .globl  weft_test_note_registers
+        .hidden weft_test_note_registers
+weft_test_note_registers:
+        movq    %r13, (%rdi)
+        movq    %r14, 8(%rdi)
+        movq    %r15, 16(%rdi)
+        movq    %rbp, 24(%rdi)
+        jmp     weft_test_registers_noted
+        .size   weft_test_note_registers, .-weft_test_note_registers
+        .type   weft_test_start_with_pattern, @function
+        .globl  weft_test_start_with_pattern
+        .hidden weft_test_start_with_pattern
+weft_test_start_with_pattern:
+        pushq   %rbp
+        pushq   %rbx
+        pushq   %r12
+        pushq   %r13
+        pushq   %r14
+        pushq   %r15
+        subq    $8, %rsp
+        movabsq $0x5555aaaa5555aaaa, %rax
+        movq    %rax, %r13
+        movq    %rax, %r14
+        movq    %rax, %r15
+        movq    %rax, %rbp
+        pushq   %rdx
+        xorl    %edx, %edx
+        leaq    weft_test_note_registers(%rip), %r9
+        pushq   (%rsp)
+        call    weft_start
+        addq    $24, %rsp
+        popq    %r15
+        popq    %r14
+        popq    %r13
+        popq    %r12
+        popq    %rbx
+        popq    %rbp
+        ret
+        .size   weft_test_start_with_pattern, .-weft_test_start_with_pattern
+)");
+
+TEST(Start, TheNewSideFindsNothingInItsRegisters) {
+  fresh_stack s(&begin_and_end, nullptr);
+  registers_at_start p;
+  weft_test_start_with_pattern(&p.here, s.hi, &p);
+  for (const std::uint64_t r : p.found) EXPECT_EQ(r, 0U);
+}
+#endif
+
+TEST(Start, OneThatHasBegunSwitchesLikeAnyOther) {
+  struct both {
+    void *here = nullptr, *there = nullptr;
+    int steps = 0;
+  } p;
+  fresh_stack s(&begin_and_end, nullptr);
+  weft_start(
+      &p.here, s.hi, nullptr, nullptr, nullptr,
+      [](void* arg, void*, void*) {
+        auto* self = static_cast<both*>(arg);
+        for (; self->steps < 10; ++self->steps)
+          weft_switch(&self->there, self->here, nullptr, nullptr, nullptr);
+        leave_stack(self->here, nullptr, nullptr, nullptr);
+      },
+      &p);
+  for (int i = 1; i <= 10; ++i) {
+    weft_switch(&p.here, p.there, nullptr, nullptr, nullptr);
+    ASSERT_EQ(p.steps, i);
+  }
+}
+
+#endif
 
 // -- exceptions
 

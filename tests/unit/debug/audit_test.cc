@@ -9,6 +9,7 @@
 
 #include "gtest/gtest.h"
 #include "sched/sched.h"
+#include "support/chaos.h"
 #include "weft/detail/event.hpp"
 #include "weft/weft.hpp"
 
@@ -30,6 +31,7 @@ std::string audit_says(audit_phase when, deed d, int* broken) {
 // ring), and a dead P.
 template <class F>
 void in_a_world(F f) {
+  const test::order_matters here("who lies where");
   config c;
   c.procs = 2;
   run(c, [&] {

@@ -258,6 +258,7 @@ TEST(Net, Datagrams) {
     EXPECT_EQ(b.read_from(buf).second, c.local_addr());
     b.write_to("abc", c.local_addr());
     EXPECT_EQ(c.read_some(buf), 3U);
+    EXPECT_EQ(net::dial(background(), "udp", b.local_addr()).remote_addr(), b.local_addr());
   });
 }
 

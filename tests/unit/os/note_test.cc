@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/random.h"
+#include "support/chaos.h"
 #include "unit/support.h"
 
 namespace weft::rt {
@@ -131,6 +132,7 @@ TEST(Note, NobodyTouchesItAfterTheSleeperIsGone) {
 }
 
 TEST(Futex, WaitReturnsAtOnceIfTheWordHasChanged) {
+  const weft::test::order_matters here("a wake-up for nothing looks like one in time");
   atomic<std::uint32_t> word{1};
   EXPECT_TRUE(futex_wait(word, 0));
   EXPECT_FALSE(futex_wait(word, 1, nanotime() + ms));

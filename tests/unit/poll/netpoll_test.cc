@@ -102,7 +102,7 @@ TEST(Netpoll, DataWakesAWaiter) {
       yield();
     }
     reader.wait();
-    EXPECT_EQ(netpoll.waiters, 0);
+    EXPECT_EQ(netpoll.waiters.load(), 0);
   });
 }
 
@@ -218,10 +218,10 @@ TEST(Netpoll, AWaiterOutlivesItsRun) {
         waits = true;
         p.read();
       });
-      EXPECT_TRUE(eventually([&] { return waits && netpoll.waiters == 1; }));
+      EXPECT_TRUE(eventually([&] { return waits && netpoll.waiters.load() == 1; }));
     });
   }
-  EXPECT_EQ(netpoll.waiters, 0);
+  EXPECT_EQ(netpoll.waiters.load(), 0);
   p.feed();  // wakes one who never runs again
   run_on_each([] {
     pair q;
@@ -244,7 +244,7 @@ TEST(Netpoll, AnIdleMSitsInThePollerWhileAnotherComputes) {
         ++got;
       }
     });
-    EXPECT_TRUE(eventually([] { return netpoll.waiters == 1; }));
+    EXPECT_TRUE(eventually([] { return netpoll.waiters.load() == 1; }));
     std::thread feeder([&] {
       for (int i = 0; i < 20; ++i) {
         p.feed();
@@ -272,7 +272,7 @@ TEST(Netpoll, BusyPsDoNotStarveADescriptor) {
         });
       }
       beside reader([&] { EXPECT_EQ(p.read(), poll_result::ready); });
-      EXPECT_TRUE(eventually([] { return netpoll.waiters == 1; }));
+      EXPECT_TRUE(eventually([] { return netpoll.waiters.load() == 1; }));
       p.feed();
       reader.wait();
       stop = true;
@@ -302,7 +302,7 @@ TEST(Netpoll, MainMayWaitFirst) {  // m0 hands its P on, and somebody must take 
     std::thread feeder;
     weft::run(test::with_procs(procs), [&] {
       feeder = std::thread([&] {
-        EXPECT_TRUE(test::spin_until([] { return netpoll.waiters == 1; }));
+        EXPECT_TRUE(test::spin_until([] { return netpoll.waiters.load() == 1; }));
         p.feed();
       });
       EXPECT_EQ(p.read(), poll_result::ready);

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "core/current.h"
+#include "support/chaos.h"
 #include "unit/sched/support.h"
 
 namespace weft {
@@ -544,7 +545,7 @@ TEST_F(Go, NameIsCopiedAndCutOff) {
       done.set();
     });
     done.wait();
-    while (long_seen.empty()) weft::yield();
+    while (seen.empty() || long_seen.empty()) weft::yield();
     EXPECT_EQ(seen, "first");
     EXPECT_EQ(long_seen, std::string(sizeof rt::G::name - 1, 'n'));
     EXPECT_EQ(unnamed, "");
@@ -706,6 +707,7 @@ TEST_F(Go, NumGoroutinesCountsThoseAlive) {
 // -- yield
 
 TEST_F(Go, YieldGoesRoundInOrder) {
+  const test::order_matters here("in order");
   run_on(1, [] {
     std::vector<int> order;
     scope s;
@@ -729,6 +731,7 @@ TEST_F(Go, YieldGoesRoundInOrder) {
 }
 
 TEST_F(Go, YieldLetsEverybodyHaveATurn) {
+  const test::order_matters here("whose turn it is");
   // More than the ring holds: the rest wait in the global queue, and one who yields must not come
   // round before them.
   run_on(1, [] {
@@ -765,6 +768,7 @@ TEST_F(Go, TheFirstYieldOfMainGivesWay) {
 }
 
 TEST_F(Go, AYieldAtTheEndOfTheSliceGivesWay) {
+  const test::order_matters here("whose turn it is");
   run_on(1, [] {
     weft::yield();
     for (int round = 0; round < 3; ++round) {
@@ -774,6 +778,27 @@ TEST_F(Go, AYieldAtTheEndOfTheSliceGivesWay) {
       weft::yield();
       EXPECT_TRUE(ran.is_set());
       ran.wait();
+    }
+  });
+}
+
+// The same for one who lies in the global queue: a plain thread has started it.
+TEST_F(Go, AYieldAtTheEndOfTheSliceGivesWayToTheGlobalQueue) {
+  const test::order_matters here("whose turn it is");
+  run_on(1, [] {
+    for (int round = 0; round < 3; ++round) {
+      event ran;
+      std::atomic<bool> queued{false};
+      std::thread other([&] {
+        weft::go([&] { ran.set(); });
+        queued = true;
+      });
+      while (!queued) rt::cpu_relax();  // awake: asleep we would lose our P
+      rt::current_m()->p->preempt.store(1);
+      weft::yield();
+      EXPECT_TRUE(ran.is_set());
+      ran.wait();
+      other.join();
     }
   });
 }

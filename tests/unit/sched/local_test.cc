@@ -164,6 +164,15 @@ TEST_F(Local, ADestructorMayUseAnotherLocalAndPark) {
   });
 }
 
+TEST_F(Local, TakesTypesThatCannotMove) {
+  const local<std::atomic<int>> zero;
+  local<std::atomic<int>> four([] { return std::atomic<int>(4); });
+  local<int> from_move_only([p = std::make_unique<int>(5)] { return *p; });
+  EXPECT_EQ(++*zero, 1);
+  EXPECT_EQ(*four, 4);
+  EXPECT_EQ(*from_move_only, 5);
+}
+
 TEST_F(Local, AnInitThatThrowsLeavesNone) {
   int calls = 0;
   local<counted> l([&calls]() -> counted {

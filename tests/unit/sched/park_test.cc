@@ -9,6 +9,7 @@
 #include "sched/park.h"
 #include "sched/procs.h"
 #include "sched/waiter.h"
+#include "support/chaos.h"
 #include "unit/sched/support.h"
 
 namespace weft {
@@ -130,6 +131,7 @@ TEST_F(Park, AParkedGoroutineTellsWhy) {
 }
 
 TEST_F(Park, TheReadiedOneRunsNext) {
+  const test::order_matters here("who runs next");
   run_on(1, [] {
     bench b;
     std::vector<int> order;

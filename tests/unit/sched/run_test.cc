@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include "core/current.h"
@@ -390,6 +391,76 @@ TEST_F(Run, AWakersClaimOutlivesTheRun) {
     EXPECT_TRUE(eventually([&ran] { return ran == 10; }));
   });
   EXPECT_EQ(sched.idle.load().spinning, 0U);
+}
+
+// main has lost its P in a call that nobody announced, and computes: the timer of its thread's CPU
+// time stops it until it has one again. Each run has another thread, and the M of all is one.
+TEST_F(Run, MainWithoutAPIsStoppedOnWhateverThread) {
+  if (!rt::can_detach()) GTEST_SKIP() << "no membarrier";
+  const auto lose_p = [] {
+    int fd[2];
+    ASSERT_EQ(::pipe(fd), 0);
+    std::atomic<bool> stop{false};
+    run(with_procs(1), [&] {
+      const rt::M* m = rt::current_m();
+      scope s;
+      s.go([&] {
+        EXPECT_EQ(::write(fd[1], "x", 1), 1);
+        while (!stop.load(std::memory_order_relaxed)) {
+        }
+      });
+      char c = 0;
+      EXPECT_EQ(::read(fd[0], &c, 1), 1);
+      EXPECT_EQ(rt::current_m(), m);
+      EXPECT_TRUE(m->is_m0);
+      // It computes, and nothing else. `detached` lasts until it enters the runtime: here, in the
+      // handler.
+      const auto until = test::steady::now() + test::patience;
+      while (m->hold.load() == rt::hold_state::detached && test::steady::now() < until) {
+      }
+      EXPECT_NE(m->hold.load(), rt::hold_state::detached);
+      stop.store(true);
+      s.wait();
+    });
+    ::close(fd[0]);
+    ::close(fd[1]);
+  };
+  lose_p();
+  for (int i = 0; i < 3; ++i) std::thread(lose_p).join();
+  lose_p();
+}
+
+// It runs nobody but main, whichever P main comes back with: from a call that blocked, and to a
+// thread that it was locked to. One that locks itself to it would be taken for main.
+TEST_F(Run, TheFirstThreadRunsMainAndNobodyElse) {
+  const auto parks_on_m0 = [] {
+    ASSERT_TRUE(rt::current_m()->is_m0);
+    event done;
+    bool here = true;
+    weft::go([&] {
+      here = rt::current_m()->is_m0;
+      done.set();
+    });
+    done.wait();  // it is at hand
+    EXPECT_FALSE(here);
+  };
+  run_on(1, [&] {
+    std::atomic<bool> taken{false};
+    weft::go([&] { taken = true; });
+    weft::blocking([&] {  // until it has run, and its P is there for us
+      EXPECT_TRUE(
+          test::spin_until([&] { return taken.load() && rt::sched.idle.load().idle_ps != 0; }));
+    });
+    parks_on_m0();
+  });
+  run_on(1, [&] {
+    lock_os_thread();
+    event came;
+    weft::go([&] { came.set(); });
+    came.wait();
+    unlock_os_thread();
+    parks_on_m0();
+  });
 }
 
 // The threads of locked goroutines end with their run, each woken once for it: a wake-up too many

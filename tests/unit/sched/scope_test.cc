@@ -42,6 +42,52 @@ TEST_F(Scope, WaitsForAll) {
   });
 }
 
+// All come back, and one of them with the exception.
+TEST_F(Scope, ManyMayWait) {
+  run_on_each([] {
+    for (int i = 0; i < scaled(200); ++i) {
+      std::atomic<int> caught{0};
+      scope waiters, s;
+      for (int k = 0; k < 3; ++k) {
+        s.go([k] {
+          weft::yield();
+          if (k == 1) throw k;
+        });
+      }
+      for (int k = 0; k < 4; ++k) {
+        waiters.go([&] {
+          try {
+            s.wait();
+          } catch (int) {
+            ++caught;
+          }
+        });
+      }
+      waiters.wait();
+      ASSERT_EQ(caught, 1);
+    }
+  });
+}
+
+// However it ends: with the scope goes all that was moved into it.
+TEST_F(Scope, WhatAFunctionHoldsIsGone) {
+  run_on_each([] {
+    for (int how = 0; how < 3; ++how) {
+      std::atomic<bool> gone{false};
+      scope s;
+      s.go([how, held = slow_to_go(gone)] {
+        if (how == 1) goexit();
+        if (how == 2) throw how;
+      });
+      try {
+        s.wait();
+      } catch (int) {
+      }
+      EXPECT_TRUE(gone) << how;
+    }
+  });
+}
+
 TEST_F(Scope, TheDestructorWaits) {
   run_on_each([] {
     for (int i = 0; i < scaled(200); ++i) {

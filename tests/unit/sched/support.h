@@ -93,4 +93,20 @@ class GoTest : public ::testing::Test {
   }
 };
 
+// Takes its time to go, and says so.
+class slow_to_go {
+ public:
+  explicit slow_to_go(std::atomic<bool>& gone) : gone_(&gone) {}
+  slow_to_go(slow_to_go&& o) noexcept : gone_(std::exchange(o.gone_, nullptr)) {}
+  slow_to_go& operator=(slow_to_go&&) = delete;
+  ~slow_to_go() {
+    if (gone_ == nullptr) return;
+    for (int i = 0; i < 20; ++i) weft::yield();
+    *gone_ = true;
+  }
+
+ private:
+  std::atomic<bool>* gone_;
+};
+
 }  // namespace weft::sched_test

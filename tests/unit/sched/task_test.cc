@@ -37,6 +37,20 @@ TEST_F(Task, Values) {
   });
 }
 
+TEST_F(Task, WhatItsFunctionHoldsIsGone) {
+  run_on_each([] {
+    for (int how = 0; how < 3; ++how) {
+      std::atomic<bool> gone{false};
+      const auto t = weft::async([how, held = slow_to_go(gone)] {
+        if (how == 1) goexit();
+        if (how == 2) throw how;
+      });
+      t.wait();
+      EXPECT_TRUE(gone) << how;
+    }
+  });
+}
+
 TEST_F(Task, AResultNeedNotBeDefaultConstructible) {
   struct only_from_int {
     int v;
@@ -370,6 +384,16 @@ TEST_F(Promise, Exceptions) {
   EXPECT_EQ(thrown_by<std::range_error>([&] { t.get(); }), "far");
 }
 
+TEST_F(Promise, ANullExceptionIsRefused) {
+  promise<int> p;
+  auto t = p.get_task();
+  EXPECT_EQ(thrown_by<std::invalid_argument>([&] { p.set_exception(nullptr); }),
+            "weft::promise: null exception");
+  EXPECT_FALSE(t.done());
+  p.set_value(2);  // it was left as it was
+  EXPECT_EQ(t.get(), 2);
+}
+
 TEST_F(Promise, Broken) {
   std::optional<promise<int>> p(std::in_place);
   auto t = p->get_task();
@@ -411,6 +435,35 @@ TEST_F(Promise, OnlyOnce) {
   EXPECT_THROW((void)p.get_task(), std::logic_error);
   EXPECT_THROW(p.set_value(1), std::logic_error);
   EXPECT_THROW((void)moved.get_task(), std::logic_error);  // fetched already, before the move
+}
+
+TEST_F(Promise, OneOfManyThreadsKeepsIt) {
+  constexpr int threads = 3;
+  const auto rounds = static_cast<int>(test::by_effort(2000, 200));
+  std::vector<promise<std::string>> ps(static_cast<std::size_t>(rounds));
+  std::atomic<int> at{0};  // threads in the present round: threads * round + those who have come
+  std::atomic<int> won{0};
+  const auto one = [&](int self) {
+    for (int i = 0; i < rounds; ++i) {
+      at.fetch_add(1);
+      test::spin_until([&] { return at.load() >= threads * (i + 1); });
+      try {
+        ps[static_cast<std::size_t>(i)].set_value(std::string(100, static_cast<char>('a' + self)));
+        won.fetch_add(1);
+      } catch (const std::logic_error&) {
+      }
+    }
+  };
+  std::vector<task<std::string>> ts;
+  for (auto& p : ps) ts.push_back(p.get_task());
+  std::vector<std::thread> all;
+  for (int k = 0; k < threads; ++k) all.emplace_back(one, k);
+  for (auto& t : all) t.join();
+  EXPECT_EQ(won, rounds);
+  for (auto& t : ts) {
+    const std::string v = t.get();
+    EXPECT_EQ(v, std::string(100, v[0]));
+  }
 }
 
 TEST_F(Promise, AValueThatThrowsOnTheWayInLeavesItOpen) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/current.h"
+#include "support/chaos.h"
 #include "unit/sched/support.h"
 
 namespace weft {
@@ -34,6 +35,7 @@ TEST_F(Event, HappensOnceAndStays) {
 }
 
 TEST_F(Event, WakesEverybodyInOrder) {
+  const test::order_matters here("in order");
   run_on(1, [] {
     event e;
     std::vector<int> order;

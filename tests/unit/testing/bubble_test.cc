@@ -375,6 +375,69 @@ TEST(Bubble, TheEndOfTheRunStopsIt) {
   EXPECT_EQ(testing::bubble(1, [] { return 1; }), 1);
 }
 
+TEST(Bubble, TheEndOfARunBesideItIsAnError) {
+  goroutines_are_left_behind = true;
+  for (std::uint64_t i = 0; i < by_effort(20, 5); ++i) {
+    std::atomic<bool> begun{false};
+    std::string text;
+    std::thread t;
+    weft::run(with_procs(2), [&] {
+      t = std::thread([&] {
+        try {
+          testing::bubble(i, [&] {
+            for (;;) {
+              sleep_for(1s);
+              begun = true;
+            }
+          });
+        } catch (const std::logic_error& e) {
+          text = e.what();
+        }
+      });
+      ASSERT_TRUE(eventually([&] { return begun.load(); }));
+    });
+    t.join();
+    EXPECT_EQ(text, "the run that the bubble was in has ended");
+  }
+  EXPECT_FALSE(detail::any_bubble());
+}
+
+TEST(Bubble, BesideRunsThatComeAndGo) {
+  goroutines_are_left_behind = true;
+  std::atomic<bool> stop{false};
+  std::atomic<int> made{0}, ended{0};
+  std::thread t([&] {
+    for (std::uint64_t seed = 0; !stop; ++seed) {
+      try {
+        EXPECT_EQ(testing::bubble(seed,
+                                  [] {
+                                    wait_group wg;
+                                    for (int i = 0; i < 3; ++i) wg.go([i] { sleep_for(i * 1ms); });
+                                    wg.wait();
+                                    return 7;
+                                  }),
+                  7);
+        ++made;
+      } catch (const std::logic_error& e) {
+        EXPECT_STREQ(e.what(), "the run that the bubble was in has ended");
+        ++ended;
+      }
+    }
+  });
+  for (std::uint64_t i = 0; i < by_effort(2000, 100); ++i) {
+    try {
+      weft::run(with_procs(2), [&] {
+        for (std::uint64_t n = i % 20; n > 0; --n) yield();
+      });
+    } catch (const std::logic_error& e) {  // the bubble has a run of its own just now
+      EXPECT_STREQ(e.what(), "weft::run called beside another run");
+    }
+  }
+  stop = true;
+  t.join();
+  EXPECT_GT(made, 0);
+}
+
 TEST(Bubble, TimersOfAFinishedBubbleMayBeDropped) {
   run_clean([] {
     std::vector<timer> kept;
@@ -409,6 +472,32 @@ TEST(Bubble, TheDumpNamesIt) {
     EXPECT_NE(out.str().find("goroutine 2 [chan receive (durable), synctest bubble "),
               std::string::npos)
         << out.str();
+  });
+}
+
+// A point of a real clock is as far ahead in the bubble's time as it is on its own, once: the real
+// clock does not follow when ours jumps there.
+TEST(Bubble, DeadlinesOfRealClocksAreSpansOfItsOwn) {
+  const auto roughly_an_hour = [](clock::time_point since) {
+    const auto d = clock::now() - since;
+    return d > 59min && d <= 1h;
+  };
+  const auto round = [&]<class Clock>(Clock) {
+    mutex m;
+    condition_variable cv;
+    std::unique_lock lock(m);
+    auto begin = clock::now();
+    EXPECT_EQ(cv.wait_until(lock, Clock::now() + 1h), std::cv_status::timeout);
+    EXPECT_TRUE(roughly_an_hour(begin));
+    begin = clock::now();
+    const auto [ctx, cancel] = with_deadline(background(), Clock::now() + 1h);
+    EXPECT_FALSE(ctx.err());
+    EXPECT_FALSE(ctx.done().recv());
+    EXPECT_TRUE(roughly_an_hour(begin));
+  };
+  testing::bubble(1, [&] {
+    round(std::chrono::steady_clock());
+    round(std::chrono::system_clock());
   });
 }
 

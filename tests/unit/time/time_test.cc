@@ -45,6 +45,25 @@ TEST(Time, SleepsOfNothingAndLessReturn) {
   });
 }
 
+// Points that a subtraction, or nanoseconds, cannot hold.
+TEST(Time, PointsOfAnyClockSaturate) {
+  using namespace std::chrono;
+  constexpr sys_days before_rome(year(-9999) / 1 / 1), year_9999(year(9999) / 1 / 1);
+  EXPECT_EQ(detail::ns_ahead(system_clock::time_point::min()), 0);
+  EXPECT_EQ(detail::ns_ahead(before_rome), 0);
+  EXPECT_EQ(detail::ns_ahead(year_9999), INT64_MAX);
+  EXPECT_EQ(detail::deadline_at(year_9999), INT64_MAX);
+  EXPECT_EQ(detail::deadline_at(system_clock::time_point::max()), INT64_MAX);
+  EXPECT_EQ(detail::deadline_at(steady_clock::time_point::min()), 0);
+  EXPECT_EQ(detail::deadline_at(clock::time_point(5ns)), 5);
+  run_clean([&] {
+    sleep_until(system_clock::time_point::min());
+    sleep_until(before_rome);
+    EXPECT_FALSE(with_deadline(background(), year_9999).first.err());
+    EXPECT_EQ(with_deadline(background(), before_rome).first.err(), errc::deadline_exceeded);
+  });
+}
+
 TEST(Time, SleepUntilTakesAnyClock) {
   run_clean([] {
     const auto begin = clock::now();

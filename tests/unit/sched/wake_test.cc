@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// One wake-up for many: each who comes to work wakes the next, also if its thread has to be made
+// first.
+#include <algorithm>
+#include <atomic>
+#include <gtest/gtest.h>
+#include <string>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include <weft/chan.hpp>
+#include <weft/thread.hpp>
+
+#include "unit/sched/support.h"
+
+namespace weft {
+namespace {
+
+using namespace sched_test;
+
+class Wake : public GoTest {};
+
+// A close makes all who wait ready with one wake-up. They compute and never give way, and main does
+// neither: each of them must find a P of its own. Idle threads are few, for all there were sit in
+// system calls, and nobody is preempted who could do without the wake-up.
+TEST_F(Wake, ReachesAllIfThreadsHaveToBeMade) {
+  constexpr int procs = 12, computing = procs - 1, calls = 12;
+  for (std::size_t i = 0; i < scaled(20); ++i) {
+    int ends[2];
+    ASSERT_EQ(::pipe(ends), 0);
+    config c = test::with_procs(procs);
+    c.preempt = false;
+    test::run_clean(c, [&] {
+      std::atomic<int> there{0};
+      std::atomic<bool> over{false};
+      const chan<void> gate;
+      scope s;
+      for (int k = 0; k < computing; ++k)
+        s.go([&] {
+          gate.recv();
+          ++there;
+          while (!over) rt::cpu_relax();
+        });
+      for (int k = 0; k < calls; ++k)
+        s.go([&] {
+          char byte = 0;
+          blocking([&] { return ::read(ends[0], &byte, 1); });
+        });
+      EXPECT_TRUE(eventually([&] {
+        const debug::stats st = debug::runtime_stats();
+        return st.waiting == computing && st.syscall == calls;
+      }));
+      std::thread([&] { gate.close(); }).join();  // to the global queue
+      EXPECT_TRUE(test::spin_until([&] { return there == computing; })) << there;
+      over = true;
+      const std::string bytes(calls, 'x');
+      EXPECT_EQ(::write(ends[1], bytes.data(), bytes.size()), calls);
+    });
+    ::close(ends[0]);
+    ::close(ends[1]);
+    if (HasFailure()) break;
+  }
+}
+
+// On a loaded machine a thread takes its time to come. Each stop of the world takes the P back that
+// waits for it; each start has one to give again, and must remember the thread.
+TEST_F(Wake, AsksForNoMoreThreadsThanItHasPs) {
+  std::atomic<bool> over{false};
+  std::vector<std::thread> load;
+  for (int i = 0; i < 4; ++i) {
+    load.emplace_back([&] {
+      while (!over) rt::cpu_relax();
+    });
+  }
+  run_on(2, [] {
+    const std::size_t before = debug::runtime_stats().threads;
+    std::size_t most = before;
+    for (std::size_t i = 0; i < scaled(5000); ++i) {
+      set_procs(1 + static_cast<int>(i % 2));
+      most = std::max<std::size_t>(most, debug::runtime_stats().threads);
+    }
+    EXPECT_LE(most, before + 4);
+  });
+  over = true;
+  for (std::thread& t : load) t.join();
+}
+
+}  // namespace
+}  // namespace weft
