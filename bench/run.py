@@ -6,106 +6,26 @@ import datetime
 import json
 import os
 import pathlib
-import platform
 import re
 import resource
 import shutil
 import statistics
-import subprocess
 import sys
 import time
 
 sys.dont_write_bytecode = True
 
 import chart
+from systems import Failure, machine, prepare_systems
 from workloads import ROWS
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 SUBJECT, BASE = "weft", "go"
 QUICK_SECONDS = 150     # no round is begun that would go past it
+QUICK_TIMEOUT = 20      # of a single run: on a busy machine some peers take for ever
+ENOUGH = 3              # rounds
+OTHERS = (3, 5)         # rounds of --quick and --full in which the other peers take part; the rest is for the ratio
 TOO_WIDE = 0.25         # a middle half wider than this part of the median is called noisy
-RUN_TIMEOUT = 180
-RESULT = re.compile(r"^RESULT (\S+) (\S+) (\S+)$", re.M)
-
-
-class Failure(Exception):
-    pass
-
-
-class System:
-    """One folder with a system.json: how to build it, which programs come out, and what they can run."""
-
-    def __init__(self, folder, out):
-        self.name, self.folder, self.build = folder.name, folder, out / folder.name
-        self.spec = json.loads((folder / "system.json").read_text())
-        self.programs = {}      # workload -> program
-
-    def command(self, words):
-        return [w.replace("{build}", str(self.build)) for w in words]
-
-    def missing(self):
-        return None if shutil.which(self.spec["requires"]) else f"{self.spec['requires']} is not installed"
-
-    def prepare(self):
-        self.build.mkdir(parents=True, exist_ok=True)
-        log = self.build / "build.log"
-        with log.open("wb") as f:
-            for words in self.spec["build"]:
-                if subprocess.run(self.command(words), cwd=self.folder, stdout=f, stderr=f).returncode:
-                    f.flush()
-                    tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-                    raise Failure(f"building {self.name} failed ({log}):\n{tail}")
-        pattern = pathlib.Path(self.command([self.spec["programs"]])[0])
-        for program in sorted(pattern.parent.glob(pattern.name)):
-            if program.is_file() and os.access(program, os.X_OK):
-                for workload in self.execute([program, "--list"], None).split():
-                    self.programs[workload] = program
-        if not self.programs:
-            raise Failure(f"building {self.name} left no program at {pattern}")
-
-    def version(self):
-        done = subprocess.run(self.command(self.spec["version"]), cwd=self.folder, capture_output=True, text=True)
-        return done.stdout.strip() if done.returncode == 0 else "unknown"
-
-    def execute(self, words, procs):
-        """A bare environment, so that nobody's GOGC or WEFT_DEBUG plays a part."""
-        env = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH")}
-        if procs:
-            env[self.spec["procs_env"]] = str(procs)
-        try:
-            done = subprocess.run([str(w) for w in words], env=env, capture_output=True, text=True, timeout=RUN_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            raise Failure(f"no end after {RUN_TIMEOUT} s") from None
-        if done.returncode:
-            raise Failure(f"exit status {done.returncode}: {done.stderr.strip()[-300:]}")
-        return done.stdout
-
-    def measure(self, workload, n, procs):
-        return {metric: (float(value), unit)
-                for metric, value, unit in RESULT.findall(self.execute([self.programs[workload], workload, n], procs))}
-
-
-def prepare_systems(options):
-    """The systems that can run, and a word on each that cannot. Only weft must be there if it was asked for."""
-    folders = [HERE / "weft"] + sorted(p.parent for p in HERE.glob("peers/*/system.json"))
-    systems, skipped = [], {}
-    for folder in folders:
-        if options.systems and folder.name not in options.systems:
-            continue
-        system = System(folder, options.out)
-        progress(f"building {system.name}")
-        try:
-            reason = system.missing()
-            if reason:
-                raise Failure(reason)
-            system.prepare()
-            systems.append(system)
-        except Failure as e:
-            if system.name == SUBJECT:
-                raise
-            skipped[system.name] = str(e)
-    return systems, skipped
 
 
 def progress(text):
@@ -138,34 +58,42 @@ def run_rounds(systems, rows, options):
     hits one round of many rows instead of all rounds of one. Every other round takes the systems in reverse order."""
     runs = {}   # one run of a program may serve several rows
     for row in rows:
-        runs.setdefault((row.workload, row.n[options.full], row.procs or options.procs), []).append(row)
-    plan = [(run, system) for run in runs for system in systems if run[0] in system.programs]
-    backwards = [(run, system) for run in runs for system in systems[::-1] if (run, system) in plan]
-    samples, failed, start, longest, finished = Samples(), set(), time.monotonic(), 0, 0
+        runs.setdefault(row.run(options.full, options.procs), []).append(row)
+    plan = [(run, system) for run in runs for system in systems if system.can(run)]
+    backwards = [(run, system) for run in runs for system in systems[::-1] if system.can(run)]
+    samples, failed, start, finished = Samples(), set(), time.monotonic(), 0
+    pair = rest = 0     # the longest that weft and Go, and that the other peers took in a round
     try:
         for number in range(options.rounds):
-            begun = time.monotonic()
-            if options.budget and number and begun - start + longest > options.budget:
+            spent = time.monotonic() - start
+            if options.budget and number and spent + pair > options.budget:
                 break
+            # The others only as long as weft and Go still come to enough rounds.
+            all_take_part = number < options.others and not (
+                options.budget and number and spent + rest + pair * max(1, ENOUGH - number) > options.budget)
+            took = {True: 0.0, False: 0.0}
             progress(f"round {number + 1} of {options.rounds} begins")
             for run, system in backwards if number % 2 else plan:
-                if (run, system) in failed:
+                main = system.name in (SUBJECT, BASE)
+                if (run, system) in failed or not (main or all_take_part):
                     continue
-                spent = time.monotonic() - start
+                begun = time.monotonic()
+                spent = begun - start
                 left = spent / max(finished, 1) * (options.rounds * len(plan) - finished)
                 left = min(left, options.budget - spent) if options.budget else left
                 progress(f"round {number + 1} of {options.rounds}: {runs[run][0].name} in {system.name}, {spent:.0f} s so far"
                          + (f", about {max(left, 0):.0f} s left" if finished > 3 else ""))
                 figures = {}
                 try:
-                    figures = system.measure(*run)
+                    figures = system.measure(run)
                 except Failure as e:
                     failed.add((run, system))
                     samples.failures.update({(row.name, system.name): str(e) for row in runs[run]})
                 for row in runs[run]:
                     samples.add(row, system.name, figures)
+                took[main] += time.monotonic() - begun
                 finished += 1
-            longest = max(longest, time.monotonic() - begun)
+            pair, rest = max(pair, took[True]), max(rest, took[False])
     except KeyboardInterrupt:
         progress("stopped; this is what there is\n")
     return samples
@@ -190,7 +118,7 @@ def judge(row, results, ratio):
             met = [(v >= goal if row.higher else v <= goal) for v in (figure["q1"], figure["q3"])]
             verdicts.add("ok" if all(met) else "noisy" if any(met) else "MISSED")
     verdict = next((v for v in ("MISSED", "noisy", "ok") if v in verdicts), "")
-    if own and len(own["samples"]) < 3:
+    if own and len(own["samples"]) < ENOUGH:
         return (verdict + ", too few rounds").lstrip(", ")
     return (verdict + ", noisy").lstrip(", ") if wide and verdict != "noisy" else verdict
 
@@ -204,7 +132,7 @@ def evaluate(systems, rows, samples, options):
         ratio = summary([a / b for a, b in pairs if a is not None and b])
         base = results.get(BASE)
         goal = row.limit if row.limit is not None else row.bar * base["median"] if row.bar is not None and base else None
-        table.append({"name": row.name, "what": row.what, "unit": row.unit, "n": row.n[options.full],
+        table.append({"name": row.name, "group": row.group, "what": row.what, "unit": row.unit, "n": row.n[options.full],
                       "procs": row.procs or options.procs, "higher": row.higher, "bar": row.bar, "limit": row.limit,
                       "goal": goal, "best_other": row.best_other, "results": results, "ratio": ratio,
                       "verdict": judge(row, results, ratio)})
@@ -224,30 +152,20 @@ def print_table(table, systems):
         return " ".join(words)
 
     lines = [["workload", "unit"] + [s.name for s in systems] + [f"{SUBJECT}/{BASE}", "bar", "best other", ""]]
-    for row in table:
+    groups = {1: table[0]["group"]} if table else {}
+    for before, row in zip([None] + table, table):
+        if before and before["group"] != row["group"]:
+            groups[len(lines)] = row["group"]
         lines.append([row["name"], row["unit"]] + [cell(row["results"].get(s.name)) for s in systems]
                      + [f"{row['ratio']['median']:.2f}" if row["ratio"] else "-", goal(row),
                         f"{row['best_other']:g}" if row["best_other"] is not None else "", row["verdict"]])
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    for line in lines:
+    for number, line in enumerate(lines):
+        if number in groups:
+            print(f"-- {groups[number]}")
         print("  ".join(w.ljust(n) if i < 2 or i == len(line) - 1 else w.rjust(n)
                         for i, (w, n) in enumerate(zip(line, widths))).rstrip())
     print(f"\nMedians; in brackets the width of the middle half of the rounds. {SUBJECT}/{BASE}: median of the rounds' ratios.")
-
-
-def first_match(path, pattern, default="unknown"):
-    try:
-        found = re.search(pattern, pathlib.Path(path).read_text(), re.M)
-    except OSError:
-        return default
-    return found.group(1) if found else default
-
-
-def machine():
-    return {"cpu": first_match("/proc/cpuinfo", r"^model name\s*:\s*(.+)$", platform.machine()),
-            "cpus": len(os.sched_getaffinity(0)), "arch": platform.machine(), "kernel": platform.release(),
-            "os": first_match("/etc/os-release", r'^PRETTY_NAME="?([^"\n]+)'),
-            "memory_kib": int(first_match("/proc/meminfo", r"^MemTotal:\s*(\d+)", "0"))}
 
 
 class Load:
@@ -276,8 +194,8 @@ def parse_options():
     parser = argparse.ArgumentParser(description=__doc__)
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--quick", action="store_true", help="at most 3 minutes (the default)")
-    mode.add_argument("--full", action="store_true", help="full sizes and more rounds")
-    parser.add_argument("--only", metavar="REGEX", default="", help="rows whose name matches")
+    mode.add_argument("--full", action="store_true", help="all rows, full sizes and more rounds")
+    parser.add_argument("--only", metavar="REGEX", default="", help="rows whose name matches, of all rows")
     parser.add_argument("--rounds", type=int, metavar="N", help="7 for --quick, 15 for --full")
     parser.add_argument("--procs", type=int, metavar="N", help="for rows that do not set their own; else each system's default")
     parser.add_argument("--systems", metavar="A,B", help="only these; else weft and every peer found")
@@ -287,18 +205,21 @@ def parse_options():
     options.out = options.out.resolve()
     options.systems = options.systems.split(",") if options.systems else None
     options.budget = None if options.full or options.rounds else QUICK_SECONDS
+    options.others = options.rounds or OTHERS[options.full]
     options.rounds = options.rounds or (15 if options.full else 7)
     return options
 
 
 def main():
     options = parse_options()
-    rows = [r for r in ROWS if re.search(options.only, r.name)]
+    rows = [r for r in ROWS if re.search(options.only, r.name) and (options.full or options.only or r.quick)]
     try:
-        systems, skipped = prepare_systems(options)
+        systems, skipped = prepare_systems(options.systems, options.out, progress)
     except Failure as e:
         progress("")
         sys.exit(str(e))
+    for system in systems:
+        system.timeout = QUICK_TIMEOUT if options.budget else system.timeout
     load = Load()
     samples = run_rounds(systems, rows, options)
     shares = load.shares()
@@ -324,7 +245,8 @@ def main():
     chart.write(options.out, table, headline)
     print(f"Written: {options.out}/results.json and {options.out}/overview.svg, one .svg a workload beside it.")
     unmet = [r for r in table if (r["bar"] is not None or r["limit"] is not None) and not r["verdict"].startswith("ok")]
-    sys.exit(1 if samples.failures or (options.check and unmet) else 0)
+    ours = [system for _, system in samples.failures if system in (SUBJECT, BASE)]     # a peer's failure is a word, no error
+    sys.exit(1 if ours or (options.check and unmet) else 0)
 
 
 if __name__ == "__main__":

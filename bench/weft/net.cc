@@ -36,8 +36,8 @@ void echo(long n) {
 }
 
 constexpr bench::workload workloads[] = {
-    {"echo1", bench::ns_per_op<echo<1>>},
-    {"echo64", bench::ns_per_op<echo<64>>},
+    {"roundtrip1", bench::ns_per_op<echo<1>>},
+    {"roundtrip64", bench::ns_per_op<echo<64>>},
 };
 
 }  // namespace
