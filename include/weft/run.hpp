@@ -44,7 +44,7 @@ template <class F>
 int run(const config& c, F&& main) {
   using plain = std::remove_reference_t<F>;
   if constexpr (std::is_function_v<plain>) {
-    return run(c, &main);  // a function's address does not fit a void*, its pointer's does
+    return weft::run(c, &main);  // a function's address does not fit a void*, its pointer's does
   } else {
     return detail::run_main(
         c,
@@ -62,7 +62,7 @@ int run(const config& c, F&& main) {
 }
 template <class F>
 int run(F&& main) {
-  return run(config::from_env(), std::forward<F>(main));
+  return weft::run(config::from_env(), std::forward<F>(main));  // not a namesake of main's own
 }
 
 // Exit hooks. They run last in, first out when main returns and on weft::exit, on the goroutine
@@ -81,7 +81,14 @@ void at_exit(F f, bool on_failure_too = false) {
                   [](void* q) { delete static_cast<F*>(q); }, on_failure_too);
   (void)p.release();
 }
-// Runs the exit hooks, then ends the process as std::exit does.
-[[noreturn]] WEFT_API void exit(int status);
+namespace detail {
+[[noreturn]] WEFT_API void run_exit(int status);
+}  // namespace detail
+// Runs the exit hooks, then ends the process as std::exit does. A template, so that under `using
+// namespace weft` a plain exit(1) stays the C library's.
+template <std::same_as<int> I>
+[[noreturn]] void exit(I status) {
+  detail::run_exit(status);
+}
 
 }  // namespace weft

@@ -64,41 +64,44 @@ template <class F>
 requires std::invocable<F>
 decltype(auto) on_system_stack(F&& f) {
   using R = std::invoke_result_t<F>;
+  using callee = std::remove_reference_t<F>*;  // of a function too
   if constexpr (std::is_void_v<R>) {
+    callee c = std::addressof(f);
     detail::call_on_system_stack(
-        [](void* p) { std::invoke(std::forward<F>(*static_cast<std::remove_reference_t<F>*>(p))); },
-        const_cast<void*>(static_cast<const volatile void*>(std::addressof(f))));
+        [](void* p) { std::invoke(std::forward<F>(**static_cast<callee*>(p))); }, &c);
   } else if constexpr (std::is_reference_v<R>) {
     struct call {
-      std::remove_reference_t<F>* f;
+      callee f;
       std::remove_reference_t<R>* r;
     } c{std::addressof(f), nullptr};
     detail::call_on_system_stack(
         [](void* p) {
           auto* self = static_cast<call*>(p);
-          self->r = std::addressof(std::invoke(std::forward<F>(*self->f)));
+          auto&& r = std::invoke(std::forward<F>(*self->f));
+          self->r = std::addressof(r);
         },
         &c);
     return static_cast<R>(*c.r);
   } else {
+    using V = std::remove_cv_t<R>;
     struct call {
-      std::remove_reference_t<F>* f;
+      callee f;
       union {
-        R r;
+        V r;
       };
       bool made = false;
-      explicit call(std::remove_reference_t<F>* fn) noexcept : f(fn) {}
+      explicit call(callee fn) noexcept : f(fn) {}
       call(const call&) = delete;
       call& operator=(const call&) = delete;
       ~call() {
-        if (made) r.~R();
+        if (made) r.~V();
       }
     } c(std::addressof(f));
     detail::call_on_system_stack(
         [](void* p) {
           auto* self = static_cast<call*>(p);
           ::new (static_cast<void*>(std::addressof(self->r)))
-              R(std::invoke(std::forward<F>(*self->f)));
+              V(std::invoke(std::forward<F>(*self->f)));
           self->made = true;
         },
         &c);

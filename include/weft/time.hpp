@@ -54,7 +54,7 @@ void sleep_for(std::chrono::duration<Rep, Period> d) {
 // ctx.err() if that came first.
 template <class Rep, class Period>
 [[nodiscard]] std::error_code sleep_for(const context& ctx, std::chrono::duration<Rep, Period> d) {
-  if (!ctx.err()) select(recv(ctx.done()), timeout(d));
+  if (!ctx.err()) weft::select(weft::recv(ctx.done()), weft::timeout(d));
   return ctx.err();
 }
 template <class Clock, class Duration>

@@ -77,11 +77,14 @@ struct alignas(64) G {
   bool durable : 1 = false;        // of one: only its bubble can wake it
   bool kept : 1 = false;     // waits for a P in place, on the thread that it runs on (sched.kept)
   bool bound : 1 = false;    // only one M may run it: it is locked to that thread (M6)
+  bool timed : 1 = false;    // of a bubble: its wait for a mutex ends at a time (bubble.h)
   bool sampled : 1 = false;  // `traced` says when it became runnable (sched/latency.h)
   int saved_errno = 0;
   atomic<M*> m{nullptr};  // set while running (G2)
   eh_state eh;
-  const void* waiting_on = nullptr;  // G4: what park() was given; cleared by the one who wakes it
+  // G4: what park() was given; cleared by the one who wakes it. Atomic for the audit alone: one
+  // without a P parks in a stopped world too.
+  atomic<const void*> waiting_on{nullptr};
   std::uint64_t goid = 0;
   std::uint32_t run_id = 0;  // the run() it belongs to; another one: left behind, never runs again
   atomic<std::uint32_t> generation{0};  // anybody may read

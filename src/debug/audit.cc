@@ -196,6 +196,8 @@ void auditor::one_g(G& g) noexcept {
   }
   if (forgotten(g)) return;
   M* m = g.m.load(memory_order_relaxed);
+  // Or may be: a thread without a P does not stop with the world.
+  const bool is_parking = m != nullptr && is_detached(m);
   if (s == g_status::runnable) {
     check(g.audit_mark == 1, "G3", "goroutine ", g.goid, " is runnable and in ",
           std::uint32_t{g.audit_mark}, " queues");
@@ -212,10 +214,12 @@ void auditor::one_g(G& g) noexcept {
     check(m != nullptr && is_detached(m), "M4", "goroutine ", g.goid,
           " is in a system call on an M that holds a P");
   } else {
-    check(m == nullptr, "G2", "goroutine ", g.goid, " is ", to_string(s), " but has an M");
+    check(m == nullptr || is_parking, "G2", "goroutine ", g.goid, " is ", to_string(s),
+          " but has an M");
   }
   const bool waits = s == g_status::waiting || s == g_status::leaked;
-  check(waits == (g.waiting_on != nullptr), "G4", "goroutine ", g.goid, " is ", to_string(s),
+  const bool on_a_list = g.waiting_on.load(memory_order_relaxed) != nullptr;
+  check(waits == on_a_list || is_parking, "G4", "goroutine ", g.goid, " is ", to_string(s),
         waits ? " but waits for nothing" : " but on a wait list");
   check(g.locked_m() == nullptr || g.locked_m()->locked_g == &g, "M6", "goroutine ", g.goid,
         " is locked to an M that is not locked to it");

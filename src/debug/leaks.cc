@@ -245,8 +245,8 @@ bool look::gather() noexcept {
     ++n;
     if (g.reason == wait_reason::select) {
       detail::each_channel(
-          g.waiting_on, [](void* to, const chan_core*) { ++*static_cast<std::uint32_t*>(to); },
-          &edges);
+          g.waiting_on.load(memory_order_relaxed),
+          [](void* to, const chan_core*) { ++*static_cast<std::uint32_t*>(to); }, &edges);
     } else {
       ++edges;
     }
@@ -266,13 +266,13 @@ bool look::gather() noexcept {
     } me{this, who};
     if (g.reason == wait_reason::select) {
       detail::each_channel(
-          g.waiting_on,
+          g.waiting_on.load(memory_order_relaxed),
           [](void* to, const chan_core* c) {
             static_cast<owner*>(to)->self->add_edge(static_cast<owner*>(to)->who, c);
           },
           &me);
     } else if (g.reason == wait_reason::chan_receive || g.reason == wait_reason::chan_send) {
-      add_edge(who, static_cast<const chan_core*>(g.waiting_on));
+      add_edge(who, static_cast<const chan_core*>(g.waiting_on.load(memory_order_relaxed)));
     }
   });
   return complete_ && sort_things() && sort_targets();

@@ -46,7 +46,8 @@ bool waits_for_lock(const G& g) noexcept {
 // What its record says, which lies on its stack; false: it has just been taken off, or nobody knows
 // who has the lock.
 WEFT_READS_STACKS bool read_wait(const G& g, lock_wait& w) noexcept {
-  auto* record = static_cast<detail::waiting*>(const_cast<void*>(g.waiting_on));
+  auto* record =
+      static_cast<detail::waiting*>(const_cast<void*>(g.waiting_on.load(memory_order_relaxed)));
   if (record == nullptr || !record->mu.try_lock()) return false;
   if (record->list != nullptr) {
     w.who = g.goid;

@@ -47,7 +47,13 @@ file_fd* file_fd::make(int fd, std::string_view name, origin from, std::error_co
       return nullptr;
     }
   }
-  if (f->desc_ != nullptr && (flags & O_NONBLOCK) == 0) calls::set_nonblocking(fd);
+  if (f->desc_ != nullptr) {
+    f->desc_->of = f;
+    f->desc_->give_back = [](void* of, rt::poll_mode m) noexcept {
+      static_cast<file_fd*>(of)->unlock(m);
+    };
+    if ((flags & O_NONBLOCK) == 0) calls::set_nonblocking(fd);
+  }
   ec.clear();
   return f;
 }

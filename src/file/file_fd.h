@@ -59,13 +59,17 @@ class file_fd {
   class user {
    public:
     explicit user(file_fd& f) : f_(f), side_(none), in_(f.mu_.enter()) {}
-    user(file_fd& f, rt::poll_mode m) : f_(f), side_(static_cast<int>(m)), in_(f.mu_.lock(m)) {}
+    user(file_fd& f, rt::poll_mode m)
+        : f_(f), side_(static_cast<int>(m)), in_(f.mu_.lock(m, f.desc_)) {}
     user(const user&) = delete;
     user& operator=(const user&) = delete;
     ~user() {
       if (!in_) return;
-      if (side_ == none ? f_.mu_.leave() : f_.mu_.unlock(static_cast<rt::poll_mode>(side_)))
+      if (side_ != none) {
+        f_.unlock(static_cast<rt::poll_mode>(side_));
+      } else if (f_.mu_.leave()) {
         f_.really_close();
+      }
     }
     explicit operator bool() const noexcept { return in_; }
 
@@ -86,6 +90,9 @@ class file_fd {
   static std::int64_t result(std::int64_t r, std::error_code& ec) noexcept {
     ec = r < 0 ? std::error_code(static_cast<int>(-r), std::system_category()) : std::error_code();
     return r;
+  }
+  void unlock(rt::poll_mode m) {
+    if (mu_.unlock(m, desc_)) really_close();
   }
   int really_close();
   void release() noexcept;

@@ -59,7 +59,7 @@ bool fd_mutex::leave() {
   }
 }
 
-bool fd_mutex::lock(rt::poll_mode m) {
+bool fd_mutex::lock(rt::poll_mode m, rt::fd_desc* d) {
   const side& s = sides[static_cast<int>(m)];
   std::uint64_t w = word_.load(rt::memory_order_relaxed);
   for (;;) {
@@ -67,16 +67,23 @@ bool fd_mutex::lock(rt::poll_mode m) {
     const bool in = (w & s.held) == 0;
     if (in ? (w & users) == full : (w & s.line) == s.line) overflow();
     const std::uint64_t next = in ? (w | s.held) + user : w + s.one;
-    if (!word_.compare_exchange_weak(w, next, rt::memory_order_acquire, rt::memory_order_relaxed))
-      continue;
+    {
+      const rt::in_runtime
+          inside;  // nobody is stopped for good while he has it and does not say so
+      if (!word_.compare_exchange_weak(w, next, rt::memory_order_acquire, rt::memory_order_relaxed))
+        continue;
+      if (in && d != nullptr)  // release: with poll_leave
+        d->holder[static_cast<int>(m)].store(rt::current_g(), rt::memory_order_release);
+    }
     if (in) return true;
     in_[static_cast<int>(m)].acquire();
     w = word_.load(rt::memory_order_relaxed);
   }
 }
 
-bool fd_mutex::unlock(rt::poll_mode m) {
+bool fd_mutex::unlock(rt::poll_mode m, rt::fd_desc* d) {
   const rt::in_runtime inside;  // as in close
+  if (d != nullptr) d->holder[static_cast<int>(m)].store(nullptr, rt::memory_order_relaxed);
   const side& s = sides[static_cast<int>(m)];
   std::uint64_t w = word_.load(rt::memory_order_relaxed);
   for (;;) {

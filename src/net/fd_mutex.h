@@ -14,7 +14,7 @@
 #include <cstdint>
 
 #include "base/atomic.h"
-#include "poll/desc.h"
+#include "sched/netpoll.h"
 #include "weft/sync.hpp"
 
 namespace weft::detail {
@@ -23,12 +23,14 @@ class fd_mutex {
  public:
   static constexpr std::uint64_t max_users = (1U << 20) - 1;
 
-  bool enter();                   // one user more; false: closed
-  bool close() noexcept;          // one user more, and closed from now on; false: it was already
-  bool leave();                   // true: the last one after close; the caller destroys
-  bool lock(rt::poll_mode m);     // a user, alone in its direction; false: closed
-  bool unlock(rt::poll_mode m);   // true: as leave()
-  bool closed() const noexcept {  // acquire: with close()
+  bool enter();           // one user more; false: closed
+  bool close() noexcept;  // one user more, and closed from now on; false: it was already
+  bool leave();           // true: the last one after close; the caller destroys
+  // A user, alone in its direction; false: closed. The goroutine that is in stands in `d`, if there
+  // is one, so that the end of its run finds it (rt::poll_leave).
+  bool lock(rt::poll_mode m, rt::fd_desc* d = nullptr);
+  bool unlock(rt::poll_mode m, rt::fd_desc* d = nullptr);  // true: as leave()
+  bool closed() const noexcept {                           // acquire: with close()
     return (word_.load(rt::memory_order_acquire) & closed_bit) != 0;
   }
 

@@ -24,6 +24,8 @@ net_fd* net_fd::make(int fd, const char* network, std::error_code& ec) {
     ec = system_code(-ENOMEM);
     return nullptr;
   }
+  d->of = s;
+  d->give_back = [](void* of, rt::poll_mode m) noexcept { static_cast<net_fd*>(of)->unlock(m); };
   ec.clear();
   return s;
 }

@@ -84,15 +84,18 @@ class net_fd {
     user& operator=(const user&) = delete;
     ~user() {
       if (!entered_) return;
-      if (kind_ == 2 ? s_.mu_.leave() : s_.mu_.unlock(static_cast<rt::poll_mode>(kind_)))
+      if (kind_ != 2) {
+        s_.unlock(static_cast<rt::poll_mode>(kind_));
+      } else if (s_.mu_.leave()) {
         s_.really_close();
+      }
     }
     bool entered() const noexcept { return entered_; }
 
    private:
     static bool enter(net_fd& s, rt::poll_mode m) {
       rt::maybe_preempt();
-      return s.mu_.lock(m);
+      return s.mu_.lock(m, s.desc_);
     }
     net_fd& s_;
     int kind_;
@@ -121,6 +124,9 @@ class net_fd {
   static long refused(std::error_code& ec) noexcept {
     ec = errc::closed;
     return -1;
+  }
+  void unlock(rt::poll_mode m) {
+    if (mu_.unlock(m, desc_)) really_close();
   }
   void really_close() noexcept;
   void release() noexcept;

@@ -43,23 +43,34 @@ std::error_code wait_as_thread(int fd, short events, std::int64_t until) {
 // The descriptor's place in the poller.
 class registration {
  public:
-  registration(int fd, bool both) noexcept : fd_(detail::sys::duplicate(fd)) {
+  // Inside, and with the caller as holder: the end of its run finds it.
+  registration(int fd, bool both) noexcept {
+    const rt::in_runtime inside;
+    fd_ = detail::sys::duplicate(fd);
     err_ = fd_ < 0 ? -fd_ : rt::poll_open(fd_, &d, both);
+    if (err_ != 0) return;
+    d->of = this;
+    d->give_back = [](void* of, rt::poll_mode) noexcept { static_cast<registration*>(of)->end(); };
+    d->holder[0].store(rt::current_g(), rt::memory_order_release);  // with poll_leave
   }
   registration(const registration&) = delete;
   registration& operator=(const registration&) = delete;
-  ~registration() {
+  ~registration() { end(); }
+  int error() const noexcept { return err_; }
+  rt::fd_desc* d = nullptr;
+
+ private:
+  void end() noexcept {
+    const rt::in_runtime inside;
     if (err_ == 0) {
+      d->holder[0].store(nullptr, rt::memory_order_relaxed);
       rt::poll_evict(d);  // its timers
       rt::poll_close(d);
     }
     if (fd_ >= 0) detail::sys::close(fd_);
   }
-  int error() const noexcept { return err_; }
-  rt::fd_desc* d = nullptr;
 
- private:
-  int fd_;
+  int fd_ = -1;
   int err_ = 0;
 };
 

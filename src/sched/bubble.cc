@@ -18,6 +18,7 @@
 #include "sched/switch.h"
 #include "sched/timers.h"
 #include "sched/tracing.h"
+#include "sched/waiter.h"
 #include "weft/detail/bubble.hpp"
 
 namespace weft::rt {
@@ -49,6 +50,11 @@ bool always_durable(wait_reason why) noexcept {
          why == select_no_cases || why == sync_cond_wait || why == synctest_wait;
 }
 
+bool is_mutex(wait_reason why) noexcept {
+  using enum wait_reason;
+  return why == sync_mutex_lock || why == sync_rwmutex_rlock || why == sync_rwmutex_lock;
+}
+
 // The bubble's lock. Without a P a thread does not stop with the world; then the scheduler lock
 // too, so that an audit never sees a status without its queue.
 class order_lock {
@@ -72,7 +78,7 @@ class order_lock {
 // -- the carrier in the scheduler's queues
 
 void carrier_runnable(bubble* b) noexcept {
-  b->carrier->waiting_on = nullptr;
+  b->carrier->waiting_on.store(nullptr, memory_order_relaxed);
   b->carrier->move_status(g_status::waiting, g_status::runnable);
   trace_ready(b->carrier);
 }
@@ -84,7 +90,7 @@ bool await_carrier(M* m, bubble* b) noexcept {
   sample_run(m->p, g);
   g->move_status(g_status::runnable, g_status::running);
   trace_run(m, g);
-  g->waiting_on = b;
+  g->waiting_on.store(b, memory_order_relaxed);
   g->move_status(g_status::running, g_status::waiting);
   trace_stop(m, g, trace_state::waiting);
   return true;
@@ -178,20 +184,21 @@ void resume_commit(void* gp, void*) noexcept {
 [[gnu::noinline]] G* take_runnable(bubble* b, bool* needs_outsider) noexcept {
   b->lock.lock();
   G* g = b->order.take(b->rng);
-  *needs_outsider = b->asleep = g == nullptr && b->active != 0;
+  *needs_outsider = b->asleep = g == nullptr && b->active != b->timed;
   b->lock.unlock();
   return g;
 }
 
 // All are durably blocked: the one in testing::wait, if there is one.
 [[gnu::noinline]] G* take_waiter(bubble* b) noexcept {
+  if (b->active != 0) return nullptr;  // those who wait for a mutex are not
   G* g = std::exchange(b->waiter, nullptr);
   if (g == nullptr) return nullptr;
   b->lock.lock();
   ++b->active;
   b->lock.unlock();
   g->durable = false;
-  g->waiting_on = nullptr;
+  g->waiting_on.store(nullptr, memory_order_relaxed);
   g->move_status(g_status::waiting, g_status::runnable);
   trace_ready(g);
   return g;
@@ -228,10 +235,12 @@ void leave_bubble(G* g) noexcept {
 
 void park_in_bubble(G* g) noexcept {
   if (always_durable(g->reason)) g->durable = true;
-  if (!g->durable) return;
+  g->timed = g->timed && !g->durable && is_mutex(g->reason);
+  if (!g->durable && !g->timed) return;
   bubble* b = g->its_bubble();
   b->lock.lock();
-  --b->active;
+  if (g->durable) --b->active;
+  if (g->timed) ++b->timed;
   b->lock.unlock();
 }
 
@@ -243,6 +252,10 @@ G* ready_in_bubble(G* g) noexcept {
   if (g->durable) {
     g->durable = false;
     ++b->active;
+  }
+  if (g->timed) {
+    g->timed = false;
+    --b->timed;
   }
   g->move_status(g->state(), g_status::runnable);
   trace_ready(g);
@@ -367,7 +380,7 @@ std::size_t close_bubble(bubble* b) noexcept {
   }
   b->root = nullptr;
   b->waiter = nullptr;
-  b->active = 0;
+  b->active = b->timed = 0;
   b->order.clear();
   cells_lock.lock();
   uncount(b);
@@ -378,13 +391,36 @@ std::size_t close_bubble(bubble* b) noexcept {
 
 namespace {
 
-constinit bubble_wait* waits = nullptr;  // under the scheduler lock
+// -- under the scheduler lock.
+constinit bubble_wait* waits = nullptr;
+constinit bool closed_to_joiners = false;
+constinit waiter* last_out = nullptr;  // waits for the joiners to be gone
 
 }  // namespace
 
+void close_to_joiners() {
+  waiter w;
+  w.wait(
+      [](void* g, void* arg) {
+        sched.lock.lock();
+        closed_to_joiners = true;
+        const bool gone = waits == nullptr;
+        if (!gone) last_out = static_cast<waiter*>(arg);
+        sched.lock.unlock();
+        if (gone) refuse(g);
+      },
+      &w, wait_reason::synctest_run);
+}
+
+void open_to_joiners() noexcept {
+  sched.lock.lock();
+  closed_to_joiners = false;
+  sched.lock.unlock();
+}
+
 bool begin_wait(bubble_wait* w) noexcept {
   sched.lock.lock();
-  const bool on = sched.active.load(memory_order_relaxed);
+  const bool on = sched.active.load(memory_order_relaxed) && !closed_to_joiners;
   if (on) {
     w->next = waits;
     waits = w;
@@ -405,14 +441,17 @@ void end_wait(bubble_wait* w) noexcept {
   const in_runtime inside;  // until it is awake
   sched.lock.lock();
   const bool wanted = w->at == bubble_wait::stage::carried;
+  waiter* host = nullptr;
   if (wanted) {
     w->at = bubble_wait::stage::done;
     bubble_wait** at = &waits;
     while (*at != w) at = &(*at)->next;
     *at = w->next;
+    if (waits == nullptr) host = std::exchange(last_out, nullptr);
   }
   sched.lock.unlock();
   if (wanted) w->woken.wake();
+  if (host != nullptr) host->wake();
 }
 
 void end_bubbles() noexcept {

@@ -14,13 +14,15 @@
 // testing::wait() goes on; failing that the clock jumps to the next timer; failing that it is over.
 // Timers that are due at the same moment fire in an order of the seed.
 // If some are blocked otherwise (a mutex, a descriptor, a channel from outside), the M sleeps
-// without a P as the M of any locked goroutine does, and is woken by way of the carrier.
+// without a P as the M of any locked goroutine does, and is woken by way of the carrier. But a wait
+// for a mutex that ends at a time does not hold the clock up: it would never end.
 //
 // What is not the seed's: a call that blocks blocks the whole bubble; the end of a slice and the
 // preemption signal stop the thread, but the same member goes on (resume).
 //
 //   B1  a member runs on the bubble's M only, and is in no queue but the bubble's order.
-//   B2  members = those that have not ended; active = those of them that are not durably blocked.
+//   B2  members = those that have not ended; active = those of them that are not durably blocked;
+//       timed = those of these that wait for a mutex, until some time.
 //   B3  now, order and rng depend on nothing but the seed and what the members do.
 //
 // Members that are still blocked when it is over are left behind, as by the end of a run.
@@ -67,6 +69,7 @@ struct bubble {
   mutex lock{lock_rank::bubble};
   seeded_order order;                   // runnable members, but `resume`
   std::size_t members = 0, active = 0;  // B2
+  std::size_t timed = 0;                // of the active ones
   bool asleep = false;                  // its M waits for an outsider
 
   timer_home timers;  // has its own lock: a handle may be dropped outside
@@ -114,6 +117,11 @@ inline void waits_in(G* g, std::uint32_t id) noexcept {
   if (id != 0 && g != nullptr && g->bubbled() && g->its_bubble()->id == id) [[unlikely]]
     g->durable = true;
 }
+// The same if the wait ends at a time.
+inline void waits_until(G* g) noexcept {
+  if (g != nullptr && g->bubbled()) [[unlikely]]
+    g->timed = true;
+}
 void fire_due_here() noexcept;  // inside a bubble: what is due now, without waiting for anybody
 
 // For audits, with the world stopped: outsiders may still wake a member, but not without the
@@ -144,10 +152,17 @@ struct bubble_wait {
   bubble_wait* next = nullptr;
   thread_note woken;  // when it is done, or the run over
 };
-bool begin_wait(bubble_wait* w) noexcept;  // false: no run is on
+bool begin_wait(bubble_wait* w) noexcept;  // false: no run is on, or one that nobody may join
 // On the carrier. False: it was wanted in a run that is over.
 bool carry_for(bubble_wait* w) noexcept;
 void end_wait(bubble_wait* w) noexcept;
+
+// A run that is there for the bubble of a plain thread alone. Bubbles of other threads may join it
+// until that one is over, and it ends when they are over too. A run() beside it is not the user's
+// mistake: it waits.
+int run_for_bubble(int (*fn)(void*), void* arg);  // run.cc; throws beside_another_run
+void close_to_joiners();                          // by its main: returns when they are gone
+void open_to_joiners() noexcept;                  // it has ended
 
 // -- for run, under the scheduler lock: those that are there end with it, wherever they stand.
 void end_bubbles() noexcept;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Nobody can ever run again: says so and ends the process.
 //
-// A look is taken when the last M goes idle, when m0 begins to wait and when a plain thread falls
-// asleep inside weft; once threads that are not ours have been seen, by sysmon alone, now and then
-// while all Ps are idle (a thread that ends tells nobody). It is fatal only if
+// A look is taken when the last M goes idle, when m0 begins to wait, when a plain thread falls
+// asleep inside weft and when one of an ended run stops for good; once threads that are not ours
+// have been seen, by sysmon alone, now and then while all Ps are idle (a thread that ends tells
+// nobody). It is fatal only if
 //   - all Ps are idle, every M sleeps, nothing is queued (so no G is running, runnable, in a
 //     system call, preempted or detached: each of those has an M that does not sleep),
 //   - no timer is pending, no descriptor is waited for, and no thread of ours is on an errand,
@@ -120,16 +121,11 @@ void check_dead() noexcept {
   if (!sched.suspect.exchange(true, memory_order_relaxed)) wake_sysmon();
 }
 
-namespace {
-
-// For one who may have been the last that could do anything.
 void look_if_idle() noexcept {
   if (sched.active.load(memory_order_relaxed) && !sched.suspect.load(memory_order_relaxed) &&
       sched.idle.load().idle_ps == nprocs())
     check_dead();
 }
-
-}  // namespace
 
 void end_errand() noexcept {
   errands.fetch_sub(1, memory_order_seq_cst);

@@ -83,7 +83,7 @@ void detail::at_exit(void (*fn)(void*), void* arg, void (*destroy)(void*), bool 
   rt::lock.unlock();
 }
 
-void exit(int status) {
+void detail::run_exit(int status) {
   if (rt::runner.load(rt::memory_order_relaxed) == rt::self()) rt::fatal("exit hook invoked exit");
   if (rt::exiting.exchange(true, rt::memory_order_acq_rel)) rt::wait_for_the_end();
   rt::run_exit_hooks(status);

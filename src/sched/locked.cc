@@ -15,6 +15,7 @@
 // wait_locked runs on g0, the others on the goroutine's stack or the thread's signal stack.
 #include "base/chaos.h"
 #include "os/thread.h"
+#include "sched/netpoll.h"
 #include "sched/park.h"
 #include "sched/sched.h"
 #include "sched/tracing.h"
@@ -30,12 +31,14 @@ void start_leaving(M* m) noexcept {
 
 void sleep_for_good() noexcept {
   note nobody;
+  if (const M* m = own_words()->m; m->curg != nullptr) poll_leave(m->curg);
   sched.ms_gone.fetch_add(1, memory_order_relaxed);
   // Release: what the goroutine has done is done before run returns (wait_until_left).
   if (M* m = own_words()->m; m->leaving.load(memory_order_relaxed) &&
                              m->leaving.exchange(false, memory_order_release) &&
                              sched.leaving.fetch_sub(1, memory_order_release) == 1)
     sched.left_note.wake();
+  look_if_idle();  // a next run may have waited for nobody but us
   for (;;) nobody.sleep();
 }
 

@@ -102,6 +102,7 @@ int poll_open(int fd, fd_desc** out, bool merged) noexcept {
   d->merged.store(merged, memory_order_relaxed);
   d->slot[0].reset();
   d->slot[1].reset();
+  d->give_back = nullptr;
   d->info.store(0, memory_order_seq_cst);
   const int err = poller_.add(fd, token_of(d));
   if (err != 0) {
@@ -238,5 +239,30 @@ wake_queue poll_block(std::int64_t deadline) noexcept {
 void poll_interrupt() noexcept { poller_.interrupt(); }
 
 void poll_end_run(std::uint32_t next) noexcept { netpoll.waiters.begin(next); }
+
+// A descriptor outlives the run that a goroutine read from it in, with the reader's lock and its
+// place among the users: without this nobody else could read from it, and close() would wait for
+// the last user for ever. Whoever still stands in a thread gives back its own when that stops
+// (sleep_for_good): until then it may be on its way into a system call with the number.
+void poll_leave(const G* only) noexcept {
+  if (!netpoll.open.load(memory_order_acquire)) return;
+  const in_runtime in;
+  const std::uint32_t run = sched.run_id.load(memory_order_relaxed);
+  const auto has_stopped = [only, run](const G* g) noexcept {
+    if (only != nullptr) return g == only;
+    if (g->run_id == run) return false;
+    const g_status s = g->state();
+    return s == g_status::waiting || s == g_status::leaked || (s == g_status::runnable && !g->kept);
+  };
+  descs.for_each([&](fd_desc& d) {
+    for (int m = 0; m < 2; ++m) {
+      // Acquire: with the release in fd_mutex::lock, for `of`. It stays: the holder alone lets go.
+      const G* g = d.holder[m].load(memory_order_acquire);
+      if (g == nullptr || !has_stopped(g)) continue;
+      d.slot[m].finish();
+      d.give_back(d.of, static_cast<poll_mode>(m));
+    }
+  });
+}
 
 }  // namespace weft::rt

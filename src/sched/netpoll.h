@@ -41,6 +41,11 @@ struct alignas(64) fd_desc {
   // Both directions are reported to the reader. Relaxed: set before it is registered, and a report
   // of the cell's last life at worst wakes somebody in vain.
   atomic<bool> merged{false};
+  // Who has a direction to itself, if it is a goroutine (net/fd_mutex.h), and how it is taken from
+  // one that will never run again (poll_leave). The latter two are set before anybody is in.
+  atomic<G*> holder[2] = {};
+  void (*give_back)(void* of, poll_mode m) noexcept = nullptr;
+  void* of = nullptr;
   // -- under lock.
   mutex lock{lock_rank::wait_queue};
   fd_deadline deadline[2];
@@ -133,5 +138,8 @@ std::uint32_t poll_wake(wake_queue& q) noexcept;
 void poll_interrupt() noexcept;  // the M in the poller looks at the timers again
 // World stopped: its goroutines do not wait any more; those of `next` may.
 void poll_end_run(std::uint32_t next) noexcept;
+// What g holds of descriptors is given back: it has stopped for good. Null: what all hold that
+// stand in no thread and whose run is over. Without a lock.
+void poll_leave(const G* g) noexcept;
 
 }  // namespace weft::rt

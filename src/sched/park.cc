@@ -152,7 +152,7 @@ namespace {
   WEFT_DEBUG_ASSERT(g != nullptr &&
                     ranks_held() <= 1);  // keeps G5: at most the lock that commit releases
   g->reason = why;
-  g->waiting_on = arg != nullptr ? arg : g;
+  g->waiting_on.store(arg != nullptr ? arg : g, memory_order_relaxed);
   g->eh.since = sched.seconds.load(memory_order_relaxed);
   if (P* p = hold_p(m)) [[likely]] {
     bump(p->count.parks);
@@ -192,7 +192,7 @@ namespace {
   if (g->run_id != sched.run_id.load(memory_order_relaxed)) [[unlikely]]
     return false;  // left behind by a run that is over; the id changes under the lock, or in a
                    // stopped world
-  g->waiting_on = nullptr;
+  g->waiting_on.store(nullptr, memory_order_relaxed);
   const g_status s = g->state();
   if (s != g_status::waiting && s != g_status::leaked) [[unlikely]]
     g->bad_status(g_status::waiting, g_status::runnable);
@@ -247,7 +247,7 @@ void ready(G* g) noexcept {
   --p->until_sample;
   chaos::point("ready.found");
   const std::uint32_t was = enter_sched(m);
-  g->waiting_on = nullptr;
+  g->waiting_on.store(nullptr, memory_order_relaxed);
   g->move_status(g_status::waiting, g_status::runnable);
   chaos::point("ready.status");
   put_next(p, g);

@@ -239,7 +239,14 @@ namespace weft::detail {
 
 using namespace rt;
 
-int run_main(const config& c, int (*fn)(void*), void* arg) {
+namespace {
+
+// Held by the thread whose run is there for its bubble, from before it begins until it is over.
+constinit parking_lock bubbles_run{lock_rank::run};
+constinit atomic<bool> bubbles_run_on{false};
+
+// for_bubble: the caller has bubbles_run.
+int run_world(const config& c, int (*fn)(void*), void* arg, bool for_bubble) {
   if (sched.forked) throw std::logic_error("weft::run called in the child of a fork");
   if (current_m() != nullptr) throw std::logic_error("weft::run called inside a run");
   if (stack_slot_size(c.stack_size) == 0 || stack_slot_size(c.main_stack_size) == 0) {
@@ -255,9 +262,12 @@ int run_main(const config& c, int (*fn)(void*), void* arg) {
   main_call call{fn, arg, 0, nullptr, false, {}};
 
   world_sem.lock(wait_reason::world);
-  if (sched.active.load(memory_order_relaxed)) {
+  while (sched.active.load(memory_order_relaxed)) {
     world_sem.unlock();
-    throw beside_another_run();
+    if (for_bubble || !bubbles_run_on.load(memory_order_acquire)) throw beside_another_run();
+    bubbles_run.lock(wait_reason::world);
+    bubbles_run.unlock();
+    world_sem.lock(wait_reason::world);
   }
   start_service_threads();
   install_reports();
@@ -284,6 +294,7 @@ int run_main(const config& c, int (*fn)(void*), void* arg) {
   world_sem.forget_goroutines();
   clear_world();
   wait_until_left();
+  poll_leave(nullptr);
   current_main = nullptr;
   m->dying = false;
   m->handed = nullptr;
@@ -293,7 +304,26 @@ int run_main(const config& c, int (*fn)(void*), void* arg) {
   return call.status;
 }
 
+}  // namespace
+
+int run_main(const config& c, int (*fn)(void*), void* arg) { return run_world(c, fn, arg, false); }
+
 }  // namespace weft::detail
+
+int weft::rt::run_for_bubble(int (*fn)(void*), void* arg) {
+  struct one_at_a_time {
+    one_at_a_time() {
+      detail::bubbles_run.lock(wait_reason::world);
+      detail::bubbles_run_on.store(true, memory_order_release);
+    }
+    ~one_at_a_time() {
+      open_to_joiners();
+      detail::bubbles_run_on.store(false, memory_order_relaxed);
+      detail::bubbles_run.unlock();
+    }
+  } const held;
+  return detail::run_world(config::from_env(), fn, arg, true);
+}
 
 namespace weft {
 namespace {

@@ -304,7 +304,8 @@ void wake_sysmon() noexcept;                 // a P is about to run after all we
 bool asleep_in_kernel(const M* m) noexcept;  // false where nobody can tell
 
 // -- deadlock.cc
-void check_dead() noexcept;  // nobody runs any more, as far as the caller knows; takes the lock
+void check_dead() noexcept;    // nobody runs any more, as far as the caller knows; takes the lock
+void look_if_idle() noexcept;  // for one who may have been the last that could do anything
 
 // -- debug/schedtrace.cc
 void print_sched(std::int64_t now, bool detail) noexcept;

@@ -292,7 +292,7 @@ bool timers_pending() noexcept {
 std::uint32_t service_firings() noexcept { return service_fires.load(memory_order_seq_cst); }
 
 bool sleeps_for_ever(const G* g) noexcept {
-  return static_cast<const sleeper*>(g->waiting_on)->until == never;
+  return static_cast<const sleeper*>(g->waiting_on.load(memory_order_relaxed))->until == never;
 }
 
 void move_timers(P* from, P* to) noexcept {

@@ -118,7 +118,9 @@ class alarm : private rt::timer {
     if (armed_) rt::disarm(this);
   }
   void set() noexcept {
-    if (deadline_ == no_deadline || armed_ || who_.w.g == nullptr) return;
+    if (deadline_ == no_deadline || who_.w.g == nullptr) return;
+    rt::waits_until(who_.w.g);
+    if (armed_) return;
     fire = [](rt::timer* t) noexcept -> rt::G* {
       static_cast<alarm*>(t)->who_.expire();
       return nullptr;

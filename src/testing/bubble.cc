@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // testing::bubble over sched/bubble.h: a carrier goroutine of its own, locked to its thread, which
 // becomes the bubble's. The caller waits for it, so it may be main on m0, a locked goroutine or a
-// plain thread; without a run around it there is one for the bubble alone. A plain thread beside a
-// run that ends first is told so when nobody is in the bubble any more: its members may refer to
-// what is on the thread's stack.
+// plain thread; without a run around it there is one for the bubble alone, which bubbles of other
+// threads join. A plain thread beside a run that ends first is told so when nobody is in the bubble
+// any more: its members may refer to what is on the thread's stack.
 //
 // f is the bubble's first member. It takes the stack that a main would have: what runs in a bubble
 // is mostly a test's whole body.
@@ -28,6 +28,7 @@ struct bubble_run {
   const std::uint64_t seed;
   void (*const f)(void*);
   void* const arg;
+  bool begun = false;  // in a run of its own
   bool root_is_gone = false;
   std::size_t left = 0;  // members that are blocked for ever
 
@@ -77,13 +78,17 @@ struct bubble_run {
     throw std::logic_error("the run that the bubble was in has ended");
   }
   void on_thread() {
-    bool done = false;
-    while (!done && !beside_a_run()) {
+    while (!begun && !beside_a_run()) {
       try {
-        run([this, &done] {
-          done = true;
-          on_goroutine();
-        });
+        rt::run_for_bubble(
+            [](void* p) {
+              auto* self = static_cast<bubble_run*>(p);
+              self->begun = true;
+              self->on_goroutine();
+              rt::close_to_joiners();
+              return 0;
+            },
+            this);
       } catch (const rt::beside_another_run&) {
       }
     }

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <netdb.h>
 #include <poll.h>
+#include <string>
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -426,6 +427,9 @@ __attribute__((noinline)) int deep(int n) {
   return n == 0 ? frame[0] : deep(n - 1) + (frame[0] == static_cast<char>(n) ? 1 : 0);
 }
 
+int seven() { return 7; }
+void nothing() {}
+
 TEST(Conformance, SYS_on_system_stack) {
   run_clean(with_procs(2), [] {
     scope s;
@@ -442,6 +446,9 @@ TEST(Conformance, SYS_on_system_stack) {
           EXPECT_EQ(on_system_stack([&]() -> int& { return x; }), 3);
           EXPECT_EQ(*on_system_stack([] { return std::make_unique<int>(4); }), 4);
           EXPECT_EQ(on_system_stack([] { return on_system_stack([] { return 5; }); }), 5);
+          EXPECT_EQ(on_system_stack(seven), 7);  // a function
+          on_system_stack(nothing);
+          EXPECT_EQ(on_system_stack([]() -> const std::string { return "8"; }), "8");
           yield();
         }
       });

@@ -52,6 +52,10 @@ TEST(Conformance, DED_01_every_goroutine_is_printed) {
   EXPECT_TRUE(std::regex_search(o.err, creator)) << o;
 }
 
+TEST(Conformance, DED_01_after_a_run_that_left_somebody_in_a_call) {
+  expect_deadlock(run_crash("deadlock", {"after-a-run"}), asleep);
+}
+
 TEST(Conformance, DED_01_a_cycle_of_locks_is_named) {
   const outcome o = run_crash("deadlock", {"abba"});
   expect_deadlock(o, asleep);

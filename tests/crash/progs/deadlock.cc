@@ -153,6 +153,19 @@ void opposite_order() {
   b.lock();
 }
 
+// A goroutine of the last run is in a system call when this one begins: it counts until it is out.
+int after_a_run() {
+  weft::run([] {
+    weft::chan<void> begun;
+    weft::go([begun] {
+      begun.send();
+      weft::blocking([] { ::usleep(100'000); });
+    });
+    begun.recv();
+  });
+  return weft::run(wait_for_nobody);
+}
+
 }  // namespace
 
 int main(int, char** argv) {
@@ -174,6 +187,7 @@ int main(int, char** argv) {
   }
   if (how == "abba") return weft::run(opposite_order);
   if (how == "select") return weft::run([] { weft::select(); });
+  if (how == "after-a-run") return after_a_run();
   if (how == "goexit") return weft::run(goexit_with_sleeper);
   if (how == "goexit-others") {
     return weft::run([] {

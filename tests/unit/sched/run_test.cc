@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <gtest/gtest.h>
 #include <memory>
 #include <stdexcept>
@@ -20,6 +21,24 @@
 #include "support/migrate.h"
 #include "unit/sched/support.h"
 #include "weft/thread.hpp"
+
+// A namesake beside main's own type must not be taken for weft::run.
+namespace namesakes {
+template <class C, class F>
+int run(C&&, F&&) {
+  return 99;
+}
+struct main_function {
+  int operator()() const { return 3; }
+};
+}  // namespace namesakes
+
+// Under a using directive exit(status) is the C library's, and weft's has to be asked for by name.
+namespace directive {
+using namespace weft;
+static_assert(
+    requires { exit(1); } && requires { weft::exit(1); });
+}  // namespace directive
 
 namespace weft {
 namespace {
@@ -579,6 +598,8 @@ TEST_F(Run, APlainThreadWaitsThroughRuns) {
   waits.join();
   EXPECT_EQ(seen, 5);
 }
+
+TEST_F(Run, ANamesakeOfTheUsersIsNotCalled) { EXPECT_EQ(run(namesakes::main_function()), 3); }
 
 // -- main's stack
 

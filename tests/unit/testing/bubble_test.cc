@@ -28,6 +28,13 @@
 namespace weft::test {
 namespace {
 
+template <class... F>
+void wg_of(F... f) {
+  wait_group wg;
+  (wg.go(f), ...);
+  wg.wait();
+}
+
 // A bit of everything that blocks; what happened, in the order in which it did.
 std::string everything(std::uint64_t seed) {
   std::string log;
@@ -400,6 +407,70 @@ TEST(Bubble, TheEndOfARunBesideItIsAnError) {
     EXPECT_EQ(text, "the run that the bubble was in has ended");
   }
   EXPECT_FALSE(detail::any_bubble());
+}
+
+// Each has a run of its own, or joins the other's, which then waits for it.
+TEST(Bubble, TwoThreadsWithoutARun) {
+  const auto one = [](std::uint64_t seed) {
+    return testing::bubble(seed, [] {
+      wait_group wg;
+      for (int i = 0; i < 3; ++i) wg.go([i] { sleep_for(i * 1ms); });
+      wg.wait();
+      return 7;
+    });
+  };
+  const auto many = [one] {
+    for (std::uint64_t seed = 0; seed < by_effort(300, 50); ++seed) {
+      EXPECT_NO_THROW(EXPECT_EQ(one(seed), 7));
+    }
+  };
+  std::thread others[] = {std::thread(many), std::thread(many)};
+  many();
+  for (std::thread& t : others) t.join();
+  EXPECT_FALSE(detail::any_bubble());
+}
+
+// A run() beside a bubble that has a run of its own is nobody's mistake.
+TEST(Bubble, ARunBesideOneWaits) {
+  std::atomic<bool> begun{false}, go_on{false};
+  std::thread t([&] {
+    testing::bubble(1, [&] {
+      begun = true;
+      while (!go_on) std::this_thread::yield();
+    });
+  });
+  while (!begun) std::this_thread::yield();
+  std::thread lets_it([&] {
+    std::this_thread::sleep_for(5ms);
+    go_on = true;
+  });
+  EXPECT_EQ(run(with_procs(1), [] { return 3; }), 3);
+  EXPECT_TRUE(go_on);
+  t.join();
+  lets_it.join();
+}
+
+// A mutex is not durable, but the clock must not stand still for one who gives it up in time.
+TEST(Bubble, TimedWaitsForAMutexEnd) {
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    testing::bubble(seed, [] {
+      mutex m;
+      shared_mutex rw;
+      m.lock();
+      rw.lock();
+      const auto begin = clock::now();
+      wg_of([&] { EXPECT_FALSE(m.try_lock_for(1h)); }, [&] { EXPECT_FALSE(rw.try_lock_for(2h)); },
+            [&] { EXPECT_FALSE(rw.try_lock_shared_until(clock::now() + 3h)); });
+      EXPECT_EQ(clock::now() - begin, 3h);
+      // Given away before its time.
+      wg_of([&] { EXPECT_TRUE(m.try_lock_for(1h)); },
+            [&] {
+              sleep_for(1min);
+              m.unlock();
+            });
+      EXPECT_EQ(clock::now() - begin, 3h + 1min);
+    });
+  }
 }
 
 TEST(Bubble, BesideRunsThatComeAndGo) {
