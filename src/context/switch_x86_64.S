@@ -225,4 +225,24 @@ weft_fault_landing:
         .cfi_endproc
         .size   weft_fault_landing, .-weft_fault_landing
 
+        // Where a library returns to, or an exception that it throws comes to, when the run of the goroutine that called
+        // it is over (sched/preempt.cc). Nobody goes on from here. The nop: unwinders look at the byte before.
+        .globl  weft_left_landing
+        .hidden weft_left_landing
+        .hidden weft_left
+        .hidden weft_left_unwind
+        .type   weft_left_landing, @function
+        .p2align 4
+        .cfi_startproc
+        .cfi_personality 0x1b, weft_left_unwind
+        .cfi_undefined %rip
+        nop
+weft_left_landing:
+        andq    $-16, %rsp
+        xorl    %ebp, %ebp
+        call    weft_left
+        ud2
+        .cfi_endproc
+        .size   weft_left_landing, .-weft_left_landing
+
         .section .note.GNU-stack, "", @progbits

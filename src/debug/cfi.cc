@@ -16,6 +16,7 @@
 
 #include "context/context.h"
 #include "debug/reader.h"
+#include "sched/sched.h"
 
 #if defined(__x86_64__)
 extern "C" __attribute__((visibility("hidden"))) void weft_fault_landing();  // switch_x86_64.S
@@ -363,7 +364,10 @@ WEFT_READS_STACKS bool stack_walk::load(std::uintptr_t at, std::uintptr_t* to) c
 }
 
 bool stack_walk::apply(const cfi_row& row) noexcept {
-  if (row.ends) return false;
+  if (row.ends) {
+    ended_ = true;
+    return false;
+  }
   const std::uintptr_t cfa =
       regs_.r[row.cfa_register] + static_cast<std::uintptr_t>(std::intptr_t{row.cfa_offset});
   if (cfa < regs_.sp() || cfa > hi_) return false;
@@ -390,6 +394,7 @@ bool stack_walk::apply(const cfi_row& row) noexcept {
 }
 
 bool stack_walk::by_frame_pointer() noexcept {
+  by_rules_ = false;
   const std::uintptr_t fp = regs_.r[cfi_fp];
   std::uintptr_t next, pc;
   if (fp < regs_.sp() || !load(fp, &next) || !load(fp + 8, &pc)) return false;
@@ -428,6 +433,52 @@ bool stack_walk::up() noexcept {
   }
   return apply(row);
 }
+
+standing where_it_stands(const G* g, const void* context, bool (*inside)(std::uintptr_t)) noexcept {
+  constexpr int deep = 500;  // a microsecond each, in a handler
+  stack_walk w(registers_in_signal(context), g->stk.lo, g->stk.hi, true, nullptr);
+  for (int frames = 0; frames < deep; ++frames) {
+    if (inside(w.pc())) return standing::inside;
+    if (!w.up()) return w.came_to_the_end() ? standing::outside : standing::unknown;
+  }
+  return standing::unknown;
+}
+
+#if defined(__x86_64__)
+namespace {
+
+// A return address has a call before it: direct, or through a register or memory.
+bool behind_a_call(std::uintptr_t pc) noexcept {
+  const auto* p = reinterpret_cast<const unsigned char*>(pc);
+  if (p[-5] == 0xe8) return true;
+  for (int n : {2, 3, 4, 6, 7}) {
+    if (p[-n] == 0xff && (p[1 - n] & 0x38) == 0x10) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+WEFT_READS_STACKS std::uintptr_t* way_out(const G* g, const void* context,
+                                          bool (*inside)(std::uintptr_t)) noexcept {
+  constexpr int deep = 500;
+  stack_walk w(registers_in_signal(context), g->stk.lo, g->stk.hi, true, nullptr);
+  std::uintptr_t* at = nullptr;
+  for (int frames = 0; frames < deep; ++frames) {
+    const bool was_inside = inside(w.pc());
+    if (!w.up()) return w.came_to_the_end() ? at : nullptr;
+    if (!was_inside || inside(w.pc())) continue;
+    at = reinterpret_cast<std::uintptr_t*>(w.sp() - sizeof *at);
+    if (*at != w.pc() || !behind_a_call(w.pc())) return nullptr;
+  }
+  return nullptr;
+}
+#else
+// A return address may be in a register, or signed.
+std::uintptr_t* way_out(const G*, const void*, bool (*)(std::uintptr_t)) noexcept {
+  return nullptr;
+}
+#endif
 
 __attribute__((noinline)) registers registers_here() noexcept {
   registers r;

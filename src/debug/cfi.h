@@ -65,9 +65,12 @@ class stack_walk {
       : regs_(from), lo_(lo), hi_(hi), exact_(exact), cache_(cache) {}
 
   std::uintptr_t pc() const noexcept { return regs_.pc(); }
+  std::uintptr_t sp() const noexcept { return regs_.sp(); }
   bool exact() const noexcept { return exact_; }
   // To the caller. False: this was the outermost frame, or nobody knows how to go on.
   bool up() noexcept;
+  // It was the outermost, and every step to it was by a rule: no frame was left out.
+  bool came_to_the_end() const noexcept { return ended_ && by_rules_; }
 
  private:
   bool load(std::uintptr_t at, std::uintptr_t* to) const noexcept;
@@ -78,6 +81,7 @@ class stack_walk {
   registers regs_;
   std::uintptr_t lo_, hi_;
   bool exact_;
+  bool by_rules_ = true, ended_ = false;
   cfi_cache* cache_;
 };
 

@@ -21,10 +21,10 @@
 // 4. A stopped thread keeps the locks of libc that it holds, and others may queue for them until it
 //    has its next turn; the thread-maker too. So one that is met inside libc is let go on, and
 //    asked again a moment later, a few times.
-// 5. A thread that is stopped for good, because its run is over, keeps libc's locks. So that
-// happens
-//    only where neither its PC nor a word on its stack points into libc, the loader, libstdc++ or
-//    libgcc; until then it runs on, without a P.
+// 5. A thread that is stopped for good, because its run is over, keeps libc's locks. So it is only
+//    where no frame of its is libc's, the loader's, libstdc++'s or libgcc's; until then it runs on,
+//    without a P. Where return addresses can be exchanged (x86-64) the outermost of those frames
+//    returns to weft_left_landing; elsewhere ticks look until they meet it outside.
 //
 // Rejected: switching to the scheduler from the handler (Go). It needs to know that the interrupted
 // code is safe to leave, which no C++ compiler can say.
@@ -39,6 +39,7 @@
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
+#include <unwind.h>
 
 #include "base/chaos.h"
 #include "base/fatal.h"
@@ -47,6 +48,26 @@
 #include "sched/sched.h"
 #include "sched/timers.h"
 #include "sched/tracing.h"
+
+#if defined(__x86_64__)
+extern "C" {
+void weft_left_landing();  // switch_x86_64.S
+
+[[noreturn]] void weft_left() noexcept {
+  weft::rt::enter_rt();
+  weft::rt::sleep_for_good();
+}
+
+// What an exception does that leaves the library on its way to code that never runs again.
+_Unwind_Reason_Code weft_left_unwind(int version, _Unwind_Action actions, std::uint64_t,
+                                     _Unwind_Exception*, _Unwind_Context* context) noexcept {
+  if (version != 1) return _URC_FATAL_PHASE1_ERROR;
+  if ((actions & _UA_SEARCH_PHASE) != 0) return _URC_HANDLER_FOUND;
+  _Unwind_SetIP(context, reinterpret_cast<std::uintptr_t>(&weft_left_landing));
+  return _URC_INSTALL_CONTEXT;
+}
+}
+#endif
 
 namespace weft::rt {
 namespace {
@@ -70,10 +91,18 @@ bool in_library(std::uintptr_t a) noexcept {
   return false;
 }
 
-// Rule 5. Reads a stack that belongs to user code, as it is.
+// Rule 5. By its frames if they can be followed; else no word of its stack may point into a
+// library. The frames first: a frame that calls into a library again and again keeps old return
+// addresses in what it does not use, and would never be let stop. Reads a stack that belongs to
+// user code, as it is.
 __attribute__((no_sanitize("address", "thread"))) bool may_stop_for_good(
-    const G* g, const void* sp, std::uintptr_t pc) noexcept {
+    const M* m, const void* sp, std::uintptr_t pc) noexcept {
   if (in_library(pc)) return false;
+  const G* g = m->curg;
+  if (m->stopped_at != nullptr) {
+    const standing s = where_it_stands(g, m->stopped_at, in_library);
+    if (s != standing::unknown) return s == standing::outside;
+  }
   const auto from = (reinterpret_cast<std::uintptr_t>(sp) + 7) & ~std::uintptr_t{7};
   if (from < g->stk.lo || from > g->stk.hi) return true;  // on no stack that we know
   for (std::uintptr_t a = from; a + sizeof a <= g->stk.hi; a += sizeof a) {
@@ -97,10 +126,21 @@ M* taker(P* p) noexcept {
   return m;
 }
 
+// Rule 5: it stops when it comes out of the library. Ticks alone may find it inside for seconds, if
+// it is there most of the time. Never undone: nobody goes back to where it was called from.
+void divert([[maybe_unused]] const M* m) noexcept {
+#if defined(__x86_64__)
+  if (m->stopped_at == nullptr) return;
+  if (std::uintptr_t* at = way_out(m->curg, m->stopped_at, in_library))
+    *at = reinterpret_cast<std::uintptr_t>(&weft_left_landing);
+#endif
+}
+
 // The run is over. Without a P until it stands where it may stop for good; then for ever.
 void stop_for_good(M* m, const void* sp, std::uintptr_t pc) noexcept {
   m->hold.store(hold_state::left, memory_order_relaxed);
-  if (may_stop_for_good(m->curg, sp, pc)) sleep_for_good();
+  if (may_stop_for_good(m, sp, pc)) sleep_for_good();
+  divert(m);
   arm_cpu_timer(m, 1'000'000);
 }
 

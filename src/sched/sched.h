@@ -313,6 +313,13 @@ void print_sched(std::int64_t now, bool detail) noexcept;
 void install_reports() noexcept;
 void keep_trace(const G* g) noexcept;  // of here: g fails, once its clean-ups have run
 
+// -- debug/cfi.cc: whether one of g's frames, interrupted at `context`, lies where `inside` says;
+// unknown: they could not be followed to the last one.
+enum class standing : std::uint8_t { outside, inside, unknown };
+standing where_it_stands(const G* g, const void* context, bool (*inside)(std::uintptr_t)) noexcept;
+// Where the outermost of those frames keeps its return address; null if that is not certain.
+std::uintptr_t* way_out(const G* g, const void* context, bool (*inside)(std::uintptr_t)) noexcept;
+
 // -- debug/attach.cc: the tool `weft` may look at this process; a failure is said on standard error
 void attach_or_warn() noexcept;
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <gtest/gtest.h>
 #include <memory>
 #include <stdexcept>
@@ -326,6 +327,49 @@ TEST_F(Run, LeftBehindInsideLibcNeverRunAgain) {
   }
   EXPECT_EQ(late, 0);
 }
+
+#if defined(__x86_64__)
+// Those that are hardly ever met outside: the library returns, or throws, to where they stop.
+TEST_F(Run, LeftBehindMostlyInsideLibcNeverRunAgain) {
+  static std::atomic<int> epoch{0}, late{0};
+  static const auto copy = [] {
+    static thread_local char big[1 << 20];
+    std::memset(big, 1, sizeof big);
+  };
+  static const auto raise = [] {
+    try {
+      throw std::runtime_error("again");
+    } catch (const std::exception&) {
+    }
+  };
+  static const auto sort = [] {  // the frames of the library have ours below them
+    int numbers[1000];
+    for (int i = 0; i < 1000; ++i) numbers[i] = i * 7919 % 1000;
+    std::qsort(numbers, 1000, sizeof *numbers, [](const void* a, const void* b) {
+      return *static_cast<const int*>(a) - *static_cast<const int*>(b);
+    });
+  };
+  using what = void (*)();
+  for (int round = 1; round <= scaled(30); ++round) {
+    epoch = round;
+    run(with_procs(1 + round % 3), [round] {
+      const what f = round % 3 == 0 ? what(copy) : round % 3 == 1 ? what(raise) : what(sort);
+      for (int i = 0; i < 3; ++i) {
+        weft::go([round, f] {
+          for (;;) {
+            f();
+            if (epoch != round) ++late;
+          }
+        });
+      }
+      weft::yield();
+    });
+    epoch = -round;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // for those who would run
+  }
+  EXPECT_EQ(late, 0);
+}
+#endif
 
 TEST_F(Run, LeftBehindWaitersForTheWorldDoNotHoldItUp) {
   // Goroutines that wait to stop the world when main returns: the next run must get its turn.

@@ -60,7 +60,10 @@ TEST(Sysmon, SleepsUntilAPIsDue) {
       }
     });
     yield();
-    EXPECT_LE(rounds_a_second(500ms), 4000);
+    const double rounds = rounds_a_second(500ms);
+    if (!test::sanitized) {
+      EXPECT_LE(rounds, 4000);
+    }
     over.store(true, std::memory_order_relaxed);
   });
 }

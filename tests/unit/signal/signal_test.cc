@@ -140,6 +140,9 @@ TEST_F(SignalTest, AHandlerThatSomebodyElseInstalledMeanwhileStays) {
 }
 
 TEST_F(SignalTest, WhatHadArrivedAtStopCanStillBeReceived) {
+#if defined(WEFT_TSAN)
+  GTEST_SKIP() << "TSan puts handlers off until the thread's next call that blocks";
+#endif
   const with_handler ignored(SIGRTMIN, SIG_IGN);
   everywhere([] {
     signals s({SIGRTMIN});
