@@ -9,8 +9,8 @@
 //     system call, preempted or detached: each of those has an M that does not sleep),
 //   - no timer is pending, no descriptor is waited for, and no thread of ours is on an errand,
 //   - the process has no thread but ours and those that sleep in a weft call without a deadline.
-// The last is a count: /proc/self/task has as many entries as we have threads at one moment; from
-// it we take those that we have started, m0, and blocked_threads.
+// The last is a count: of the threads that there are at one moment (os/tasks.h) we take away those
+// that we have started, m0, and blocked_threads.
 //
 // No false alarm. The moment of the count lies between two looks. Both must find the world quiet,
 // no M may have gone idle in between (rests), so none has run, and no plain thread may have fallen
@@ -21,10 +21,10 @@
 //
 // Runs on g0, or on a plain thread's stack; takes the scheduler lock; no allocation.
 #include <cerrno>
-#include <sys/stat.h>
 
 #include "base/chaos.h"
 #include "base/print.h"
+#include "os/tasks.h"
 #include "os/thread.h"
 #include "sched/netpoll.h"
 #include "sched/sched.h"
@@ -54,22 +54,12 @@ bool quiet() noexcept {
       sched.in_poller.load(memory_order_seq_cst) +  // for nobody, if it comes to that below
       (sched.m0.load(memory_order_seq_cst) == sched_state::m0_rests ? 1 : 0);
   if (asleep != sched.mcount.load(memory_order_relaxed)) return false;
-  if (sched.runq.size() != 0 || sched.kept.size() != 0 || timers_pending() ||
-      poller_waiters() != 0 || errands.load(memory_order_seq_cst) != 0)
+  if (sched.runq.size() != 0 || sched.kept.size() != 0 || timers_pending() || poller_waiters() != 0 || errands.load(memory_order_seq_cst) != 0)
     return false;
   for (std::uint32_t i = 0; i < nprocs(); ++i) {
     if (!p_at(i)->rq.empty()) return false;
   }
   return true;
-}
-
-// The threads of this process, all at one moment; 0 if that cannot be known. Each is a directory
-// under task, which the kernel counts as a link to it; `.` and the name itself are two more. One
-// call, where the text of /proc/self/stat takes three and the sum of everybody's CPU time.
-std::uint32_t count_threads() noexcept {
-  struct stat st;
-  if (::stat("/proc/self/task", &st) != 0 || st.st_nlink < 3) return 0;
-  return static_cast<std::uint32_t>(st.st_nlink - 2);
 }
 
 #if defined(WEFT_TSAN)
@@ -100,11 +90,11 @@ void check_dead() noexcept {
     sched.lock.unlock();
     if (!first_look) return;
 
+    known = started + 1 + static_cast<std::uint32_t>(blocked) + sanitizer_threads;  // 1: m0
     const int saved = errno;
-    threads = count_threads();
+    threads = count_threads(known);
     errno = saved;
     chaos::point("dead.counted");
-    known = started + 1 + static_cast<std::uint32_t>(blocked) + sanitizer_threads;  // 1: m0
 
     // Who has been idle in between takes a look of its own. A thread of ours that began or ended
     // takes none: so we look again. Nor does a plain thread that was woken and ends: it is as good
@@ -137,7 +127,7 @@ bool knows_all_threads(std::uint32_t callers) noexcept {
   const std::uint32_t started = started_threads();
   const auto still = static_cast<std::uint32_t>(threads_still.load(memory_order_seq_cst));
   const std::uint32_t known = started + 1 + still + callers + sanitizer_threads;  // 1: m0
-  const std::uint32_t threads = count_threads();
+  const std::uint32_t threads = count_threads(known);
   errno = saved;
   return threads == known;
 }

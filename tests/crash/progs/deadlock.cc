@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <string_view>
 #include <sys/time.h>
 #include <system_error>
@@ -123,6 +124,16 @@ void stuck_after_a_lookup() {
   wait_for_nobody();
 }
 
+// A worker of the kernel stays behind, a thread by all accounts: no hope either.
+void stuck_after_a_sync() {
+  char path[] = "/tmp/weft-sync-XXXXXX";
+  const int fd = ::mkstemp(path);
+  ::unlink(path);
+  const weft::file f = weft::file::adopt(fd, "synced");
+  f.sync();
+  wait_for_nobody();
+}
+
 // The last one who waited for a descriptor has left, and the M that sleeps in the poller for its
 // sake has heard nothing of it: it sleeps there for nobody.
 void stuck_beside_the_poller() {
@@ -208,6 +219,7 @@ int main(int, char** argv) {
     two.procs = 2;
     return weft::run(two, stuck_beside_the_poller);
   }
+  if (how == "after-a-sync") return weft::run(stuck_after_a_sync);
   if (how == "after-a-lookup") return weft::run(stuck_after_a_lookup);
   return 9;
 }

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// The threads of this process, as the kernel counts them.
+#pragma once
+
+#include <cstdint>
+
+namespace weft::rt {
+
+// How many there were at one moment during the call that can run code of the program; 0 if that
+// cannot be known. Right if it is `expected`; else there may be fewer. Takes neither lock nor
+// memory; may change errno.
+std::uint32_t count_threads(std::uint32_t expected) noexcept;
+
+}  // namespace weft::rt
