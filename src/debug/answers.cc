@@ -65,7 +65,7 @@ setInterval(look, 1000); look();
 
 class errand {
  public:
-  errand() noexcept { rt::errands.fetch_add(1, rt::memory_order_seq_cst); }
+  errand() noexcept { rt::begin_errand(); }
   ~errand() { rt::end_errand(); }
   errand(const errand&) = delete;
   errand& operator=(const errand&) = delete;

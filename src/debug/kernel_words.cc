@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // See kernel_words.h. /proc/self/fd says what descriptors there are, fdinfo what an epoll set
 // holds, /proc/self/timers what the timers do. Requests of io_uring cannot be seen at all, nor what
-// lies in a pipe or a socket of the process without taking it out: with those, nobody knows.
+// lies in a pipe or a socket of the process without taking it out: with those, nobody knows. Our
+// own ring has none while no errand is under way, of which the caller makes sure.
 #include "debug/kernel_words.h"
 
 #include <algorithm>
@@ -13,6 +14,8 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "file/uring.h"
 
 namespace weft::rt {
 namespace {
@@ -76,8 +79,8 @@ class kernel_look {
     if (n <= 0) return true;  // closed meanwhile, by a thread of ours
     const std::string_view what(link, static_cast<std::size_t>(n));
     if (what == "anon_inode:[eventpoll]") return read_marked(infos, name, "data: ", '\0');
-    if (what == "anon_inode:[io_uring]") return false;
     const int fd = number(name);
+    if (what == "anon_inode:[io_uring]") return detail::is_uring(fd);
     int unread = 0;
     if (what.starts_with("pipe:[")) {
       const pipe_end p{number(what.substr(6)), ::ioctl(fd, FIONREAD, &unread) == 0 && unread > 0};

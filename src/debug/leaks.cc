@@ -18,6 +18,7 @@
 //   - stacks of goroutines below their stack pointer, and stacks that are free;
 //   - the cells of the table of goroutines, but for the closures of those that live;
 //   - the scheduler's own stacks, signal stacks that nobody stands on, our own memory and frames;
+//   - the queues of our own io_uring, where nothing is under way (that would be an errand);
 //   - the memory of a channel that suspects wait on, unless something points there. It points to
 //     those who wait, and what lies in its buffer can be had only through it.
 // All else that points to waiters needs no special care: sync objects in the heap or in globals,
@@ -26,10 +27,10 @@
 // When in doubt nobody is reported but those that no memory can help (a nil channel, a select
 // without cases), and marks stay as they are. Doubt is: a thread that may hold in a register what
 // no memory holds. A goroutine inside blocking(), or whose thread lost its P and runs on; a plain
-// thread outside weft; a thread of the resolver or of the timers at work; memory that cannot be
-// read. If that is only a thread of ours on its way, we look again. Plain threads inside weft stand
-// still with their registers on their stacks (waiter.h), and have done so from before the look
-// until after it.
+// thread outside weft; a thread of the resolver, the timers, the signals or the files at work;
+// memory that cannot be read. If that is only a thread of ours on its way, we look again. Plain
+// threads inside weft stand still with their registers on their stacks (waiter.h), and have done so
+// from before the look until after it.
 //
 // Handles of channels are counted. A count that is not accounted for by words of the leaked ones
 // means that there is a handle in a place that we do not know: it clears. It never convicts.
@@ -48,6 +49,7 @@
 #include "chan/wait.h"
 #include "debug/kernel_words.h"
 #include "debug/regions.h"
+#include "file/uring.h"
 #include "os/thread.h"
 #include "sched/procs.h"
 #include "sched/sched.h"
@@ -455,6 +457,7 @@ bool look::hide_ours() noexcept {
     if (!m->on_system_stack && top != 0) hide(top - scheduler_stack, top);
     if (m->stopped_at == nullptr) hide(m->signals.lo(), m->signals.hi());
   }
+  detail::each_uring_mapping([&](std::uintptr_t lo, std::uintptr_t hi) { hide(lo, hi); });
   if (current_g() == nullptr) hide(own_frame_ - scheduler_stack, own_frame_);
 #if defined(WEFT_ASAN)
   std::size_t scale = 0, offset = 0;
@@ -576,7 +579,7 @@ void mark(const look* seen) noexcept {
                                              bool is_last) noexcept {
   const bool is_thread = current_g() == nullptr;
   const std::uint64_t still = threads_still.load(memory_order_seq_cst);
-  const std::uint32_t firings = service_firings();
+  const std::uint32_t firings = service_firings(), begun = errands_begun.load(memory_order_seq_cst);
   unseen who = look_for_unseen(is_thread);
   {
     arena scratch;  // full of what the next look searches for: gone before the world starts
@@ -585,7 +588,8 @@ void mark(const look* seen) noexcept {
     if (sure) {
       who = look_for_unseen(is_thread);
       if (who == unseen::nobody &&
-          (threads_still.load(memory_order_seq_cst) != still || service_firings() != firings))
+          (threads_still.load(memory_order_seq_cst) != still || service_firings() != firings ||
+           errands_begun.load(memory_order_seq_cst) != begun))
         who = unseen::passing;
       sure = who == unseen::nobody;
     }

@@ -276,7 +276,7 @@ void writer_main(void*) noexcept {
 
 // Until the writer has done it.
 void ask(request& q) {
-  errands.fetch_add(1, memory_order_seq_cst);
+  begin_errand();
   q.who.wait(
       [](void*, void* arg) {
         tracer.asked.store(static_cast<request*>(arg), memory_order_release);  // with writer_main

@@ -79,8 +79,13 @@ class ring {
     }
   }
 
+  // Once it is open, and whoever asks knows that it is.
+  int fd() const noexcept { return fd_; }
+  uring_mapping mapping(int i) const noexcept { return mappings_[i]; }
+
  private:
   int fd_ = -1;
+  uring_mapping mappings_[2];
   std::uint32_t tail_ = 0, put_ = 0;  // the last one put; how many of them the kernel has not seen
   std::uint32_t mask_ = 0, cq_mask_ = 0;
   std::uint32_t *sq_tail_ = nullptr, *cq_head_ = nullptr, *cq_tail_ = nullptr;
@@ -123,6 +128,9 @@ bool ring::open() noexcept {
   cq_mask_ = *word(p.cq_off.ring_mask);
   cqes_ = reinterpret_cast<io_uring_cqe*>(q + p.cq_off.cqes);
   sqes_ = static_cast<io_uring_sqe*>(s);
+  const auto at = [](const void* of) { return reinterpret_cast<std::uintptr_t>(of); };
+  mappings_[0] = {at(q), at(q) + queues};
+  mappings_[1] = {at(s), at(s) + requests};
   for (std::uint32_t i = 0; i < entries; ++i) word(p.sq_off.array)[i] = i;  // in order, always
   return true;
 }
@@ -155,13 +163,18 @@ class service {
   }
   // In the commit of the one who waits.
   void put(request* r) noexcept {
-    rt::errands.fetch_add(1, rt::memory_order_seq_cst);  // until it is woken
+    rt::begin_errand();  // until it is woken
     lock_.lock();
     const bool first = first_ == nullptr;
     *last_ = r;
     last_ = &r->next;
     lock_.unlock();
     if (first) ring_bell();
+  }
+
+  // Null: not there, or not yet.
+  const ring* is_open() const noexcept {
+    return state_.load(rt::memory_order_acquire) == yes ? &ring_ : nullptr;
   }
 
  private:
@@ -306,6 +319,16 @@ long read(const file_call& c) {
 }  // namespace
 
 bool uring_works() { return uring.works(); }
+
+bool is_uring(int fd) noexcept {
+  const ring* r = uring.is_open();
+  return r != nullptr && r->fd() == fd;
+}
+
+uring_mapping uring_mapping_at(int i) noexcept {
+  const ring* r = uring.is_open();
+  return r != nullptr ? r->mapping(i) : uring_mapping{};
+}
 
 long perform_uring(const file_call& c) {
   const rt::G* g = rt::current_g();

@@ -89,7 +89,7 @@ class pool {
       if (err != 0) return err;
     }
     lock_.lock();
-    rt::errands.fetch_add(1, rt::memory_order_seq_cst);  // until the answer is there
+    rt::begin_errand();  // until the answer is there
     *last_ = q.release();
     last_ = &(*last_)->next;
     // Whoever is idle looks at the queue again before he ends.

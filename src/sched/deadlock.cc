@@ -7,7 +7,8 @@
 // nobody). It is fatal only if
 //   - all Ps are idle, every M sleeps, nothing is queued (so no G is running, runnable, in a
 //     system call, preempted or detached: each of those has an M that does not sleep),
-//   - no timer is pending, no descriptor is waited for, and no thread of ours is on an errand,
+//   - no timer is pending, no descriptor is waited for, no signal is wanted, and no thread of ours
+//     is on an errand,
 //   - the process has no thread but ours and those that sleep in a weft call without a deadline.
 // The last is a count: of the threads that there are at one moment (os/tasks.h) we take away those
 // that we have started, m0, and blocked_threads.
@@ -35,6 +36,8 @@ namespace weft::rt {
 
 constinit atomic<std::uint64_t> blocked_threads{0};
 constinit atomic<std::uint32_t> errands{0};
+constinit atomic<std::uint32_t> errands_begun{0};
+constinit atomic<std::uint32_t> awaited{0};
 constinit atomic<std::uint64_t> threads_still{0};
 
 namespace {
@@ -54,7 +57,10 @@ bool quiet() noexcept {
       sched.in_poller.load(memory_order_seq_cst) +  // for nobody, if it comes to that below
       (sched.m0.load(memory_order_seq_cst) == sched_state::m0_rests ? 1 : 0);
   if (asleep != sched.mcount.load(memory_order_relaxed)) return false;
-  if (sched.runq.size() != 0 || sched.kept.size() != 0 || timers_pending() || poller_waiters() != 0 || errands.load(memory_order_seq_cst) != 0)
+  if (sched.runq.size() != 0 || sched.kept.size() != 0 || timers_pending() || poller_waiters() != 0)
+    return false;
+  // In this order: an errand may end what it was that somebody waited for.
+  if (awaited.load(memory_order_seq_cst) != 0 || errands.load(memory_order_seq_cst) != 0)
     return false;
   for (std::uint32_t i = 0; i < nprocs(); ++i) {
     if (!p_at(i)->rq.empty()) return false;

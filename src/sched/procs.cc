@@ -298,7 +298,7 @@ void follow_cpu_limit() noexcept {
   const int n = automatic_procs();
   if (static_cast<std::uint32_t>(n) == nprocs()) return;
   // A thread of ours that holds what goroutines may be waiting for: no deadlock meanwhile.
-  errands.fetch_add(1, memory_order_seq_cst);
+  begin_errand();
   set_procs(n, true);
   end_errand();
 }

@@ -18,8 +18,16 @@ namespace weft::rt {
 extern constinit atomic<std::uint64_t> blocked_threads;
 // What threads of ours are doing for somebody who waits (a lookup of a name): they will wake him.
 extern constinit atomic<std::uint32_t> errands;
+extern constinit atomic<std::uint32_t> errands_begun;  // the same number: none has come and gone
+inline void begin_errand() noexcept {
+  errands.fetch_add(1, memory_order_seq_cst);
+  errands_begun.fetch_add(1, memory_order_seq_cst);  // in this order: see look_in_stopped_world
+}
 // One is done, whoever it woke has been woken: looks whether there is anybody left who can run.
 void end_errand() noexcept;  // deadlock.cc
+// What may come from outside at any moment and wake somebody, though nobody is at work for it yet:
+// signals that are wanted.
+extern constinit atomic<std::uint32_t> awaited;
 
 // How many plain threads stand still in a weft call, with or without a deadline (low half), and a
 // number that changes with each that begins or ends to (high half). For the leak finder: one that

@@ -230,7 +230,7 @@ struct signal_registry {
 #endif
     for (;;) {
       const std::uint32_t seen = shared.news.load(rt::memory_order_acquire);
-      rt::errands.fetch_add(1, rt::memory_order_seq_cst);
+      rt::begin_errand();
       unblock_wanted();
       signal_subscriber* list = nullptr;
       {
@@ -281,7 +281,7 @@ void signal_subscriber::subscribe(signal_set wanted) {
   registry.ensure_served();
   {
     const signal_registry::section hold(registry);
-    rt::errands.fetch_add(1, rt::memory_order_seq_cst);  // a signal may come: nobody waits in vain
+    rt::awaited.fetch_add(1, rt::memory_order_seq_cst);  // a signal may come: nobody waits in vain
     registry.add(this, wanted);
   }
   tell_service();  // its mask
@@ -293,7 +293,7 @@ void signal_subscriber::unsubscribe() noexcept {
     if (wanted_ == 0) return;
     registry.remove(this);
     // Inside, as in subscribe: nobody is stopped for good between the two.
-    rt::errands.fetch_sub(1, rt::memory_order_seq_cst);
+    rt::awaited.fetch_sub(1, rt::memory_order_seq_cst);
   }
   tell_service();  // its mask; and it looks whether anybody is left who can run
 }

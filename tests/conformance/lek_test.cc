@@ -4,6 +4,8 @@
 // The finder takes a stale word for a pointer, so what leaks is made in functions of their own, and
 // what they leave on the stack is wiped.
 #include <array>
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <gtest/gtest.h>
 #include <memory>
@@ -245,6 +247,57 @@ TEST(Conformance, LEK_no_false_alarm_epoll) {
     static_cast<wait_group*>(e.data.ptr)->done();
     ::close(set);
     ::close(bell);
+  });
+}
+
+// -- our own threads know nobody while they are idle
+
+[[gnu::noinline]] void leak_one() {
+  apart([] {
+    chan<int> c;
+    go([c] { (void)c.recv(); });
+  });
+}
+
+TEST(Conformance, LEK_01_beside_the_service_of_signals) {
+  if (cannot_find_leaks) GTEST_SKIP();
+  goroutines_are_left_behind = true;
+  weft::run([] {
+    const signals wanted({SIGUSR1});
+    leak_one();
+    EXPECT_EQ(all_leaks(1).size(), 1U);
+  });
+}
+
+TEST(Conformance, LEK_01_beside_the_service_of_files) {
+  if (cannot_find_leaks) GTEST_SKIP();
+  goroutines_are_left_behind = true;
+  weft::run([] {
+    char path[] = "/tmp/weft-leak-XXXXXX";
+    const file f = file::adopt(::mkstemp(path), "synced");
+    ::unlink(path);
+    f.sync();  // leaves a worker of the kernel behind
+    leak_one();
+    EXPECT_EQ(all_leaks(1).size(), 1U);
+  });
+}
+
+// Nobody but the service can reach the one who waits for a signal.
+TEST(Conformance, LEK_no_false_alarm_signals) {
+  run_clean([] {
+    apart([] {
+      go([] {
+        const signals s({SIGUSR1});
+        EXPECT_EQ(s.c.recv(), SIGUSR1);
+      });
+      go([] {
+        const auto [ctx, cancel] = with_signals(background(), {SIGUSR1});
+        ctx.done().recv();
+      });
+    });
+    ASSERT_TRUE(eventually([] { return debug::runtime_stats().waiting >= 2; }));
+    expect_none("signals");
+    ::kill(::getpid(), SIGUSR1);
   });
 }
 

@@ -64,7 +64,7 @@ class SignalTest : public ::testing::Test {
  protected:
   void SetUp() override { handled = 0; }
   void TearDown() override {  // nobody is left who wants one
-    EXPECT_TRUE(eventually([] { return rt::errands.load() == 0; }));
+    EXPECT_TRUE(eventually([] { return rt::errands.load() == 0 && rt::awaited.load() == 0; }));
   }
 };
 
