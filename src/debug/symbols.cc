@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <cxxabi.h>
 
+#include "base/demangle.h"
+
 namespace weft::rt {
 
 struct symbols::module {
@@ -36,6 +38,7 @@ bool is_hidden(std::string_view f) noexcept {
                                    "weft_switch",
                                    "weft_start",
                                    "weft_leave",
+                                   "weft_call_on",
                                    "weft_entry",
                                    "weft_guarded_call",
                                    "weft_uncaught",
@@ -52,6 +55,7 @@ bool is_hidden(std::string_view f) noexcept {
                                    "_ZNK4weft2rt",
                                    "_ZN4weft6detail",
                                    "weft::run<",
+                                   "weft::scope::detail_report",
                                    "weft::wait_group::call<",
                                    "weft::scope::call<"}) {
     if (f.starts_with(p)) return true;
@@ -131,7 +135,13 @@ symbols::module* symbols::module_at(std::uintptr_t pc) noexcept {
 }
 
 const char* symbols::demangled(const char* name) noexcept {
-  if (!may_allocate_ || name[0] != '_' || name[1] != 'Z') return name;
+  if (name[0] != '_' || name[1] != 'Z') return name;
+  if (demangler_ == nullptr) demangler_ = memory_.array<demangler>(1);
+  if (demangler_ != nullptr) {
+    if (const std::string_view ours = demangler_->function(name); !ours.empty())
+      return memory_.copy(ours);
+  }
+  if (!may_allocate_) return name;
   int status = 0;
   char* text = abi::__cxa_demangle(name, nullptr, nullptr, &status);
   if (text == nullptr) return name;

@@ -3,7 +3,8 @@
 // its lines are kept ready to be written.
 //
 // Not while the world is stopped: it opens files. Memory comes from the arena; only where the
-// caller allows it is malloc used, to demangle names of code without debug information.
+// caller allows it is malloc used, for names of code without debug information that our own
+// demangler does not know.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +15,8 @@
 #include "debug/dwarf.h"
 
 namespace weft::rt {
+
+class demangler;
 
 // What a trace says of one address.
 struct place {
@@ -47,6 +50,7 @@ class symbols {
   static constexpr std::size_t buckets = 4096;
   known** table_;
   text_buffer* scratch_;
+  demangler* demangler_ = nullptr;  // made when it is needed
 };
 
 }  // namespace weft::rt

@@ -2,6 +2,7 @@
 // The stack walker, the symbols and the byte reader, each by itself.
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <gtest/gtest.h>
 #include <string>
 #include <vector>
@@ -81,6 +82,15 @@ TEST(Symbols, InlinedCallsComeFirst) {
   EXPECT_NE(body, std::string::npos) << text;
   EXPECT_LT(in, body) << text;
   EXPECT_NE(text.find("trace_test.cc:"), std::string::npos) << text;
+}
+
+TEST(Symbols, CodeWithoutDebugInformation) {
+  arena memory;
+  symbols names(memory, false);
+  const auto pc = reinterpret_cast<std::uintptr_t>(
+      static_cast<void (*)(std::exception_ptr)>(&std::rethrow_exception));
+  EXPECT_TRUE(names.at(pc, true).all_lines.starts_with("std::rethrow_exception()\n"))
+      << names.at(pc, true).all_lines;
 }
 
 TEST(Symbols, AnAddressOfNobody) {
