@@ -330,11 +330,13 @@ class wait_group {
     explicit call(wait_group* w, A&&... a) : wg(w), fn(std::forward<A>(a)...) {}
     void operator()() {
       last.wg = wg;
-      std::exception_ptr e;
-      detail::run_catching(e, [this] { fn(); });
-      if (!e) return;
-      last.wg = nullptr;  // the report first: wait must not return
-      std::rethrow_exception(std::move(e));
+      struct guard {  // not a handler: the report wants the stack as it was at the throw
+        ticket& last;
+        ~guard() {
+          if (std::uncaught_exceptions() != 0) last.wg = nullptr;  // wait must not return before it
+        }
+      } g{last};
+      fn();
     }
   };
   detail::zero_gate gate_;

@@ -363,6 +363,15 @@ WEFT_READS_STACKS bool stack_walk::load(std::uintptr_t at, std::uintptr_t* to) c
   return true;
 }
 
+bool stack_walk::may_go_to(std::uintptr_t cfa) noexcept {
+  if (cfa >= regs_.sp() && cfa <= hi_) return true;
+  if (cfa <= next_lo_ || cfa > next_hi_) return false;
+  lo_ = next_lo_;
+  hi_ = next_hi_;
+  next_lo_ = next_hi_ = 0;
+  return true;
+}
+
 bool stack_walk::apply(const cfi_row& row) noexcept {
   if (row.ends) {
     ended_ = true;
@@ -370,7 +379,7 @@ bool stack_walk::apply(const cfi_row& row) noexcept {
   }
   const std::uintptr_t cfa =
       regs_.r[row.cfa_register] + static_cast<std::uintptr_t>(std::intptr_t{row.cfa_offset});
-  if (cfa < regs_.sp() || cfa > hi_) return false;
+  if (!may_go_to(cfa)) return false;
   const std::uintptr_t before = regs_.pc();
   bool have_pc = false;
   for (unsigned i = 0; i < row.saved; ++i) {

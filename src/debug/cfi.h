@@ -64,6 +64,11 @@ class stack_walk {
              cfi_cache* cache) noexcept
       : regs_(from), lo_(lo), hi_(hi), exact_(exact), cache_(cache) {}
 
+  // The stack that its outermost function was called from.
+  void then(std::uintptr_t lo, std::uintptr_t hi) noexcept {
+    next_lo_ = lo;
+    next_hi_ = hi;
+  }
   std::uintptr_t pc() const noexcept { return regs_.pc(); }
   std::uintptr_t sp() const noexcept { return regs_.sp(); }
   bool exact() const noexcept { return exact_; }
@@ -73,6 +78,7 @@ class stack_walk {
   bool came_to_the_end() const noexcept { return ended_ && by_rules_; }
 
  private:
+  bool may_go_to(std::uintptr_t cfa) noexcept;
   bool load(std::uintptr_t at, std::uintptr_t* to) const noexcept;
   bool apply(const cfi_row& row) noexcept;
   bool by_frame_pointer() noexcept;
@@ -80,6 +86,7 @@ class stack_walk {
 
   registers regs_;
   std::uintptr_t lo_, hi_;
+  std::uintptr_t next_lo_ = 0, next_hi_ = 0;
   bool exact_;
   bool by_rules_ = true, ended_ = false;
   cfi_cache* cache_;

@@ -13,6 +13,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <unistd.h>
 
 #include "base/print.h"
@@ -20,8 +21,8 @@
 #include "debug/lock_cycles.h"
 #include "debug/trace.h"
 #include "debug/traces.h"
-#include "os/memory.h"
 #include "os/thread.h"
+#include "sched/last_words.h"
 #include "sched/procs.h"
 #include "sched/sched.h"
 
@@ -41,11 +42,12 @@ struct {
   registers regs;
 } constinit report;
 
-// See keep_trace. The first one stays: whoever is second waits in begin_fatal.
-struct {
-  atomic<const G*> of{nullptr};
+// See keep_trace.
+struct thrown {
   trace stack;
-} constinit kept;
+  std::uintptr_t pcs[trace::inner + trace::outer];
+};
+constinit last_words<thrown> kept;
 
 void put_fd(void* to, const char* text, std::size_t n) {
   *static_cast<printer*>(to) << std::string_view(text, n);
@@ -68,14 +70,6 @@ void freeze() noexcept {
   }
 }
 
-// A plain thread's stack has no bounds that could be had cheaply: as far as can be read.
-std::uintptr_t readable_end(std::uintptr_t sp) noexcept {
-  const std::size_t page = page_size();
-  std::uintptr_t end = sp & ~(page - 1);
-  for (int i = 0; i < 256 && is_readable(end); ++i) end += page;
-  return end;
-}
-
 void write_report() noexcept {
   arena memory;
   trace_collector collector(memory);
@@ -86,10 +80,9 @@ void write_report() noexcept {
   if (report.all) freeze();
   if (report.g != nullptr) {
     own = collector.record(*report.g, &report.regs, report.exact);
-    if (kept.of.load(memory_order_acquire) == report.g) own.stack = kept.stack;
+    if (const thrown* t = kept.of(report.g)) own.stack = t->stack;
   } else if (!report.all) {
-    system =
-        collector.walk(report.regs, report.regs.sp(), readable_end(report.regs.sp()), report.exact);
+    system = collector.of_thread(report.regs, report.exact);
   }
   if (report.all) {
     collector.all(others, report.g);
@@ -162,14 +155,15 @@ void on_quit(int) {
 }  // namespace
 
 void keep_trace(const G* g) noexcept {
-  static constinit atomic<bool> taken{false};
-  if (taken.exchange(true, memory_order_acq_rel)) return;
-  alignas(arena) static char room[sizeof(arena)];
-  auto* memory = ::new (room) arena;  // not destroyed: the process ends
+  arena memory;
   const registers here = registers_here();
-  trace_collector collector(*memory);
-  kept.stack = collector.walk(here, here.sp(), g->stk.hi, false);
-  kept.of.store(g, memory_order_release);  // with write_report
+  const trace stack = trace_collector(memory).of_running(*g, here, false);
+  if (stack.n == 0) return;
+  kept.keep(g, [&](thrown& t) {
+    std::memcpy(t.pcs, stack.pcs, stack.n * sizeof *stack.pcs);
+    t.stack = stack;
+    t.stack.pcs = t.pcs;
+  });
 }
 
 void set_fault(const registers& at, const G* g) noexcept {

@@ -39,17 +39,36 @@ bool is_bottom(std::uintptr_t pc) noexcept {
   return pc - reinterpret_cast<std::uintptr_t>(&weft_guarded_call) < 32;
 }
 
+// A plain thread's stack has no bounds that could be had cheaply: as far as can be read.
+std::uintptr_t readable_end(std::uintptr_t sp) noexcept {
+  const std::size_t page = page_size();
+  std::uintptr_t end = sp & ~(page - 1);
+  for (int i = 0; i < 256 && is_readable(end); ++i) end += page;
+  return end;
+}
+
 }  // namespace
 
 bool trace_collector::same_as_last(const std::uintptr_t* pcs, std::uint32_t n) const noexcept {
   return last_.n == n && last_.elided == 0 && std::memcmp(last_.pcs, pcs, n * sizeof *pcs) == 0;
 }
 
-trace trace_collector::walk(const registers& from, std::uintptr_t lo, std::uintptr_t hi,
-                            bool exact) noexcept {
+trace trace_collector::of_thread(const registers& here, bool exact) noexcept {
+  return walk({here, here.sp(), readable_end(here.sp()), exact, cache_}, exact);
+}
+
+trace trace_collector::of_running(const G& g, const registers& here, bool exact) noexcept {
+  if (here.sp() >= g.stk.base && here.sp() <= g.stk.hi)  // its guard included: an overflow
+    return walk({here, here.sp(), g.stk.hi, exact, cache_}, exact);
+  // Inside on_system_stack: what is below stands on its own stack.
+  stack_walk w(here, here.sp(), readable_end(here.sp()), exact, cache_);
+  w.then(g.stk.lo, g.stk.hi);
+  return walk(w, exact);
+}
+
+trace trace_collector::walk(stack_walk w, bool exact) noexcept {
   std::uintptr_t head[trace::inner], tail[trace::outer];
   std::uint32_t n = 0;
-  stack_walk w(from, lo, hi, exact, cache_);
   do {
     if (n < trace::inner) {
       head[n] = w.pc();
@@ -85,7 +104,7 @@ WEFT_READS_STACKS g_record trace_collector::record(const G& g, const registers* 
   if (const bubble* b = g.its_bubble()) r.bubble = b->id;
   if (g.named) r.name = memory_.copy(g.name);
   if (here != nullptr) {
-    r.stack = walk(*here, here->sp(), g.stk.hi, exact);
+    r.stack = of_running(g, *here, exact);
     return r;
   }
   if (r.status == g_status::waiting || r.status == g_status::leaked) {
@@ -98,15 +117,14 @@ WEFT_READS_STACKS g_record trace_collector::record(const G& g, const registers* 
     r.elsewhere = at == nullptr;
     if (at != nullptr) {
       const registers regs = registers_in_signal(at);
-      if (regs.sp() >= g.stk.lo && regs.sp() < g.stk.hi)
-        r.stack = walk(regs, regs.sp(), g.stk.hi, true);
+      if (regs.sp() >= g.stk.lo && regs.sp() < g.stk.hi) r.stack = of_running(g, regs, true);
     }
     return r;
   }
   const auto sp = reinterpret_cast<std::uintptr_t>(g.sp);
   if (sp == 0 || !g.stk) return r;  // not begun: no stack yet
   if (sp < g.stk.lo || sp > g.stk.hi - sizeof(switch_frame)) return r;
-  r.stack = walk(registers_saved(g.sp), sp, g.stk.hi, false);
+  r.stack = walk({registers_saved(g.sp), sp, g.stk.hi, false, cache_}, false);
   return r;
 }
 

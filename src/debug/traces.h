@@ -43,8 +43,9 @@ class trace_collector {
   explicit trace_collector(arena& memory) noexcept
       : memory_(memory), cache_(memory.array<cfi_cache>(1)) {}
 
-  // One stack. lo, hi: what may be read of it.
-  trace walk(const registers& from, std::uintptr_t lo, std::uintptr_t hi, bool exact) noexcept;
+  // Of who stands there: a goroutine, on whatever stack; a thread that is none.
+  trace of_running(const G& g, const registers& here, bool exact) noexcept;
+  trace of_thread(const registers& here, bool exact) noexcept;
   // One goroutine that does not run, or (with `here`) the one that `here` was taken in.
   g_record record(const G& g, const registers* here, bool exact) noexcept;
   // All goroutines of this run but `except`, from the from-th cell of their table on. The world is
@@ -54,6 +55,7 @@ class trace_collector {
                   std::int64_t until = -1) noexcept;
 
  private:
+  trace walk(stack_walk w, bool exact) noexcept;
   bool same_as_last(const std::uintptr_t* pcs, std::uint32_t n) const noexcept;
 
   arena& memory_;

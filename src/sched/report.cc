@@ -4,111 +4,42 @@
 // allocated but by the C++ runtime, which has a reserve, for those others.
 //
 // Called inside the catch block of goroutine_main, on the goroutine's stack; ends the process.
-#include <cctype>
 #include <cxxabi.h>
 #include <exception>
-#include <new>
 #include <typeinfo>
 #include <utility>
 
+#include "base/demangle.h"
 #include "base/print.h"
+#include "sched/last_words.h"
 #include "sched/sched.h"
 #include "weft/fault.hpp"
 
 namespace weft::rt {
 namespace {
 
-// Names of the fundamental types, which is most of what people throw that is no std::exception.
-std::string_view fundamental(char c) noexcept {
-  switch (c) {
-    case 'b':
-      return "bool";
-    case 'c':
-      return "char";
-    case 'h':
-      return "unsigned char";
-    case 's':
-      return "short";
-    case 'i':
-      return "int";
-    case 'j':
-      return "unsigned int";
-    case 'l':
-      return "long";
-    case 'm':
-      return "unsigned long";
-    case 'x':
-      return "long long";
-    case 'f':
-      return "float";
-    case 'd':
-      return "double";
-    default:
-      return {};
-  }
-}
-
-// A demangler for plain and nested names (the library's own allocates); what it does not know is
-// printed as it is.
-void print_type(printer& out, const char* mangled) noexcept {
-  const char* s = mangled;
-  while (*s == 'P' || *s == 'K') ++s;
-  if (std::string_view f = fundamental(*s); !f.empty() && s[1] == '\0') {
-    if (s > mangled && s[-1] == 'K') out << "const ";
-    out << f << (*mangled == 'P' ? "*" : "");
-    return;
-  }
-  const bool nested = *s == 'N';
-  if (nested) ++s;
-  const char* check = s;
-  if (check[0] == 'S' && check[1] == 't') check += 2;
-  while (std::isdigit(static_cast<unsigned char>(*check)) != 0) {
-    std::size_t n = 0;
-    while (std::isdigit(static_cast<unsigned char>(*check)) != 0)
-      n = n * 10 + static_cast<std::size_t>(*check++ - '0');
-    for (; n > 0 && *check != '\0'; --n) ++check;
-  }
-  if (*check != (nested ? 'E' : '\0') || s != mangled + (nested ? 1 : 0)) {
-    out << mangled;
-    return;
-  }
-  bool first = true;
-  if (s[0] == 'S' && s[1] == 't') {
-    out << "std";
-    s += 2;
-    first = false;
-  }
-  while (std::isdigit(static_cast<unsigned char>(*s)) != 0) {
-    std::size_t n = 0;
-    while (std::isdigit(static_cast<unsigned char>(*s)) != 0)
-      n = n * 10 + static_cast<std::size_t>(*s++ - '0');
-    out << (first ? "" : "::") << std::string_view(s, n);
-    s += n;
-    first = false;
-  }
-}
-
-}  // namespace
-
-namespace {
-
-// What the first goroutine that fails was handling when it threw. Its handler is gone by the time
-// of the report, so it is kept; never destroyed, the process ends.
-struct {
-  atomic<bool> taken{false};
-  atomic<const G*> of{nullptr};
-  alignas(std::exception_ptr) char room[sizeof(std::exception_ptr)];
-} constinit handled{};
+// What goroutines that fail were handling when they threw. Their handlers are gone by the time of
+// the report.
+constinit last_words<std::exception_ptr> handled;
 
 void keep_handled(const G* g) noexcept {
-  std::exception_ptr e = std::current_exception();
-  if (e == nullptr || handled.taken.exchange(true, memory_order_relaxed)) return;
-  ::new (handled.room) std::exception_ptr(std::move(e));
-  handled.of.store(g, memory_order_release);  // with handled_by
+  if (std::exception_ptr e = std::current_exception())
+    handled.keep(g, [&](std::exception_ptr& kept) { kept = std::move(e); });
 }
 std::exception_ptr handled_by(const G* g) noexcept {
-  if (g == nullptr || handled.of.load(memory_order_acquire) != g) return nullptr;
-  return *std::launder(reinterpret_cast<std::exception_ptr*>(handled.room));
+  const std::exception_ptr* kept = g != nullptr ? handled.of(g) : nullptr;
+  return kept != nullptr ? *kept : nullptr;
+}
+
+void print_type(printer& out) noexcept {
+  static constinit demangler names;  // one thread reports
+  const std::type_info* t = abi::__cxa_current_exception_type();
+  if (t == nullptr) {
+    out << "(foreign exception)";
+    return;
+  }
+  const std::string_view name = names.type(t->name());
+  out << '(' << (name.empty() ? std::string_view(t->name()) : name) << ')';
 }
 
 // What is being handled.
@@ -121,16 +52,13 @@ void print_value(printer& out) noexcept {
     out.hex(f.address()) << " pc=";
     out.hex(f.pc()) << ']';
   } catch (const std::exception& e) {
-    out << e.what();
-  } catch (...) {
-    const std::type_info* t = abi::__cxa_current_exception_type();
-    out << '(';
-    if (t != nullptr) {
-      print_type(out, t->name());
+    if (const char* what = e.what()) {
+      out << what;
     } else {
-      out << "foreign exception";
+      print_type(out);
     }
-    out << ')';
+  } catch (...) {
+    print_type(out);
   }
 }
 

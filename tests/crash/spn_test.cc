@@ -82,6 +82,16 @@ TEST(Conformance, SPN_08_what_was_thrown) {
   expect_panic(run_crash("uncaught", {"int"}), "(int)");
   expect_panic(run_crash("uncaught", {"string"}), "(const char*)");
   expect_panic(run_crash("uncaught", {"object"}), "(fruit::apple)");
+  expect_panic(run_crash("uncaught", {"std-string"}), "(std::string)");
+  expect_panic(run_crash("uncaught", {"template"}), "(fruit::basket<fruit::apple, 3>)");
+  expect_panic(run_crash("uncaught", {"pointer"}), "(char***)");
+  expect_panic(run_crash("uncaught", {"nullptr"}), "(std::nullptr_t)");
+  expect_panic(run_crash("uncaught", {"anonymous"}), "((anonymous namespace)::secret)");
+  expect_panic(run_crash("uncaught", {"local"}), "((anonymous namespace)::leave_with::local)");
+}
+
+TEST(Conformance, SPN_08_an_exception_with_nothing_to_say) {
+  expect_panic(run_crash("uncaught", {"mute"}), "(fruit::stone)");
 }
 
 TEST(Conformance, SPN_08_cleanups_have_run_before_the_report) {

@@ -18,9 +18,16 @@ struct apple {
 struct pear : std::exception {
   const char* what() const noexcept override { return "a pear"; }
 };
+struct stone : std::exception {
+  const char* what() const noexcept override { return nullptr; }
+};
+template <class T, std::size_t N>
+struct basket {};
 }  // namespace fruit
 
 namespace {
+
+struct secret {};
 
 void announce() { std::printf("%llu\n", static_cast<unsigned long long>(weft::goid())); }
 
@@ -35,6 +42,16 @@ void leave_with(std::string_view what) {
   if (what == "int") throw 42;
   if (what == "string") throw "a string";
   if (what == "object") throw fruit::apple();
+  if (what == "std-string") throw std::string("a string");
+  if (what == "template") throw fruit::basket<fruit::apple, 3>();
+  if (what == "pointer") throw static_cast<char***>(nullptr);
+  if (what == "nullptr") throw nullptr;
+  if (what == "anonymous") throw secret();
+  if (what == "local") {
+    struct local {};
+    throw local();
+  }
+  if (what == "mute") throw fruit::stone();
   if (what == "in-a-cleanup") {
     struct cleanup {
       ~cleanup() { std::puts("cleanup"); }

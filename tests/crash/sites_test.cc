@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// A report names the user's place: the function of a throw or a wait.
+#include <gtest/gtest.h>
+#include <string>
+
+#include "support/process.h"
+
+namespace weft::test {
+namespace {
+
+// Not the one that threw first, whose clean-ups never end.
+TEST(Sites, WhoeverReportsShowsItsOwnThrow) {
+  const outcome o = run_crash("sites", {"second-thrower-reports"});
+  EXPECT_EQ(o.status, 2) << o;
+  EXPECT_TRUE(o.err.starts_with("panic: second\n")) << o;
+  EXPECT_NE(o.err.find("throw_second()\n"), std::string::npos) << o;
+  EXPECT_EQ(o.err.find("weft::rt::"), std::string::npos) << o;
+}
+
+TEST(Sites, AThrowInAWaitGroup) {
+  const outcome o = run_crash("sites", {"wait-group"});
+  EXPECT_EQ(o.status, 2) << o;
+  EXPECT_TRUE(o.err.starts_with("panic: first\n")) << o;
+  EXPECT_NE(o.err.find("throw_first()\n"), std::string::npos) << o;
+  EXPECT_EQ(o.err.find("rethrow"), std::string::npos) << o;
+}
+
+TEST(Sites, AParkOnTheSystemStack) {
+  const outcome o = run_crash("sites", {"parks-on-the-system-stack"});
+  EXPECT_EQ(o.status, 2) << o;
+  EXPECT_NE(o.err.find("park_down_there()\n"), std::string::npos) << o;
+  EXPECT_NE(o.err.find("\nmain::"), std::string::npos) << o;  // and below, on its own stack
+  EXPECT_EQ(o.err.find("weft::rt::"), std::string::npos) << o;
+}
+
+}  // namespace
+}  // namespace weft::test
