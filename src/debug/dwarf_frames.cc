@@ -106,7 +106,8 @@ const char* dwarf::qualified_name(const dwarf_unit& u, std::uint64_t offset, int
 }
 
 // From the function inwards, into chain_. Entries that have no addresses are gone through; those
-// that have, and do not hold this one, are passed by. deep: but for functions.
+// that have, and do not hold this one, are passed by. deep: not before the function is found: that
+// of a local class lies where the class does, in a block of another function.
 std::size_t dwarf::find_function(const dwarf_unit& u, std::uint64_t addr, bool deep) noexcept {
   std::size_t n = 0, depth = 0;
   std::size_t found_at = 0;  // the depth of the function, once we are in it
@@ -134,7 +135,8 @@ std::size_t dwarf::find_function(const dwarf_unit& u, std::uint64_t addr, bool d
       if (n < max_chain) chain_[n++] = d;
     }
     if (!d.children) continue;
-    const bool pass = skip != 0 || (depth > 0 && !holds && (function ? !deep : placed));
+    const bool look = deep && found_at == 0;
+    const bool pass = skip != 0 || (depth > 0 && !holds && !look && (function || placed));
     if (pass && d.sibling > d.offset) {
       c = at(d.sibling, u);
       continue;

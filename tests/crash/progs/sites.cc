@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs that end with a report in which a place of theirs must be found: where it threw or
-// parked.
+// Programs that end with a report in which a place of theirs must be found: where it threw, parked
+// or started a goroutine.
 #include <atomic>
 #include <stdexcept>
 #include <string_view>
@@ -28,6 +28,15 @@ struct unwinds_for_ever {
 int main(int argc, char** argv) {
   const std::string_view what = argc > 1 ? argv[1] : "";
   const auto run = [](auto f) { return weft::run(f); };
+  // Written into the blocks of main, as users do: their functions lie there in the DWARF too.
+  if (what == "local-lambda") {
+    volatile int status = run([] {  // a variable: then the block has addresses
+      weft::scope s;
+      s.go([] { weft::select(); });  // started here
+      s.wait();                      // waits here
+    });
+    return status;
+  }
   if (what == "second-thrower-reports") {
     return run([] {
       weft::go([] {
