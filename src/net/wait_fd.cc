@@ -78,13 +78,21 @@ class registration {
 
 std::error_code wait_fd(int fd, short events, clock::time_point deadline) {
   rt::maybe_preempt();
+  if (fd < 0) return detail::system_code(-EBADF);  // poll(2) would skip it
   const bool for_ever = deadline == clock::time_point::max();
   const std::int64_t until = for_ever ? rt::never : deadline.time_since_epoch().count();
   if (const int r = ask(fd, events, 0); r != 0) {
     if (r < 0 && r != -EINTR) return detail::system_code(r);
     if (r > 0) return {};
   }
-  if (rt::current_g() == nullptr) return wait_as_thread(fd, events, until);
+  if (rt::current_g() == nullptr) {
+    // What the kernel cannot watch is always ready to poll(2), but for these: it would never be.
+    constexpr short always = POLLIN | POLLOUT | POLLRDNORM | POLLWRNORM;
+    if ((events & always) == 0) {
+      if (const registration reg(fd, false); reg.error() == EPERM) return errc::not_pollable;
+    }
+    return wait_as_thread(fd, events, until);
+  }
   if (until <= rt::clock_now()) return errc::deadline_exceeded;
   // A hang-up or an error is reported to both directions.
   const bool reads = (events & (POLLIN | POLLPRI | POLLRDHUP)) != 0;

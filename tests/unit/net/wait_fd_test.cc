@@ -139,8 +139,13 @@ TEST(WaitFd, AHangUpIsReady) {
 TEST(WaitFd, WhatCannotBeWaitedFor) {
   everywhere([] {
     EXPECT_EQ(wait_fd(1 << 20, POLLIN, in(1s)), std::errc::bad_file_descriptor);
+    EXPECT_EQ(wait_fd(-1, POLLIN, in(1s)), std::errc::bad_file_descriptor);
+    EXPECT_EQ(wait_fd(-1, 0, in(1s)), std::errc::bad_file_descriptor);
     const int file = ::open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     EXPECT_FALSE(wait_fd(file, POLLIN, in(1s)));  // always ready
+    EXPECT_FALSE(wait_fd(file, POLLOUT, in(-1s)));
+    EXPECT_EQ(wait_fd(file, POLLPRI, in(1s)), errc::not_pollable);  // never
+    EXPECT_EQ(wait_fd(file, 0, in(1s)), errc::not_pollable);
     ::close(file);
   });
 }
