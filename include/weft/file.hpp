@@ -52,7 +52,8 @@ class file_fd;
 class WEFT_API file {
   // What stands beside a buffer; {} is an empty buffer.
   using chars = detail::given<std::span<char>>;
-  using text = detail::given<std::string_view>;
+  using text = detail::given<std::string_view, std::span<const char>>;
+  using path = detail::given_path;
 
  public:
   using buffer = std::span<std::byte>;
@@ -67,22 +68,19 @@ class WEFT_API file {
   }
   ~file();
 
-  // flags and mode as for open(2); O_CLOEXEC is always set.
-  [[nodiscard]] static file open(std::string_view path, int flags = O_RDONLY, mode_t mode = 0666);
-  [[nodiscard]] static file open(std::string_view path, int flags, mode_t mode,
-                                 std::error_code& ec);
-  [[nodiscard]] static file open(std::string_view path, int flags, std::error_code& ec) {
-    return open(path, flags, 0666, ec);
+  // name: text or a std::filesystem::path; flags and mode as for open(2). O_CLOEXEC is always set.
+  [[nodiscard]] static file open(path name, int flags = O_RDONLY, mode_t mode = 0666);
+  [[nodiscard]] static file open(path name, int flags, mode_t mode, std::error_code& ec);
+  [[nodiscard]] static file open(path name, int flags, std::error_code& ec) {
+    return open(name, flags, 0666, ec);
   }
-  [[nodiscard]] static file open(std::string_view path, std::error_code& ec) {
-    return open(path, O_RDONLY, 0666, ec);
+  [[nodiscard]] static file open(path name, std::error_code& ec) {
+    return open(name, O_RDONLY, 0666, ec);
   }
   // To read and write, empty whether or not it was there.
-  [[nodiscard]] static file create(std::string_view path) {
-    return open(path, O_RDWR | O_CREAT | O_TRUNC);
-  }
-  [[nodiscard]] static file create(std::string_view path, std::error_code& ec) {
-    return open(path, O_RDWR | O_CREAT | O_TRUNC, ec);
+  [[nodiscard]] static file create(path name) { return open(name, O_RDWR | O_CREAT | O_TRUNC); }
+  [[nodiscard]] static file create(path name, std::error_code& ec) {
+    return open(name, O_RDWR | O_CREAT | O_TRUNC, ec);
   }
   // The end to read from, the end to write to.
   [[nodiscard]] static std::pair<file, file> pipe();

@@ -204,7 +204,7 @@ using const_buffer = std::span<const std::byte>;
 class WEFT_API conn : public detail::rw_handle {
   // What stands beside a buffer; {} is an empty buffer.
   using chars = detail::given<std::span<char>>;
-  using text = detail::given<std::string_view>;
+  using text = detail::given<std::string_view, std::span<const char>>;
   using buffers = detail::given<std::span<const buffer>>;
   using const_buffers = detail::given<std::span<const const_buffer>>;
 
@@ -311,13 +311,20 @@ class WEFT_API listener : public detail::socket_handle {
 
 // A socket of datagrams that is not connected.
 class WEFT_API packet_conn : public detail::rw_handle {
-  using text = detail::given<std::string_view>;
+  using chars = detail::given<std::span<char>>;
+  using text = detail::given<std::string_view, std::span<const char>>;
 
  public:
   using rw_handle::rw_handle;
   // One datagram, cut to the buffer, and where it came from.
   std::pair<std::size_t, address> read_from(buffer b) const;
   std::pair<std::size_t, address> read_from(buffer b, std::error_code& ec) const;
+  std::pair<std::size_t, address> read_from(chars b) const {
+    return read_from(std::as_writable_bytes(std::span<char>(b)));
+  }
+  std::pair<std::size_t, address> read_from(chars b, std::error_code& ec) const {
+    return read_from(std::as_writable_bytes(std::span<char>(b)), ec);
+  }
   std::size_t write_to(const_buffer b, const address& to) const;
   std::size_t write_to(const_buffer b, const address& to, std::error_code& ec) const;
   std::size_t write_to(text s, const address& to) const {

@@ -9,9 +9,12 @@
 namespace weft {
 namespace {
 
-std::string text_of(const char* op, std::string_view path, std::error_code ec) {
-  std::string text = op;
-  if (!path.empty()) text.append(" ").append(path);
+// Where it happened, in Go's words: what was done, and to which file.
+std::string at(const char* op, std::string_view path) {
+  return std::string(op).append(" ").append(path);
+}
+
+std::string text_of(std::string text, std::error_code ec) {
   text += ": ";
   if (ec == errc::closed) return text + "file already closed";
   if (ec == errc::deadline_exceeded) return text + "i/o timeout";
@@ -22,8 +25,8 @@ std::string text_of(const char* op, std::string_view path, std::error_code ec) {
   return text + cause;
 }
 
-[[noreturn]] void throw_path_error(const char* op, std::string_view path, std::error_code ec) {
-  throw path_error(ec, text_of(op, path, ec));
+[[noreturn]] void throw_path_error(std::string where, std::error_code ec) {
+  throw path_error(ec, text_of(std::move(where), ec));
 }
 
 }  // namespace
@@ -36,8 +39,8 @@ file::~file() {
 
 // -- where files come from
 
-file file::open(std::string_view path, int flags, mode_t mode, std::error_code& ec) {
-  const std::string name(path);
+file file::open(path given, int flags, mode_t mode, std::error_code& ec) {
+  const std::string name(given);
   int fd = -EINVAL;  // a path that the kernel would cut off at a null byte
   if (name.find('\0') == std::string::npos) {
     do {
@@ -48,12 +51,12 @@ file file::open(std::string_view path, int flags, mode_t mode, std::error_code& 
     ec.assign(-fd, std::system_category());
     return {};
   }
-  return file(detail::file_fd::make(fd, path, detail::file_fd::origin::opened, ec));
+  return file(detail::file_fd::make(fd, given, detail::file_fd::origin::opened, ec));
 }
-file file::open(std::string_view path, int flags, mode_t mode) {
+file file::open(path name, int flags, mode_t mode) {
   std::error_code ec;
-  file f = open(path, flags, mode, ec);
-  if (ec) throw_path_error("open", path, ec);
+  file f = open(name, flags, mode, ec);
+  if (ec) throw_path_error(at("open", name), ec);
   return f;
 }
 
@@ -75,7 +78,7 @@ std::pair<file, file> file::pipe(std::error_code& ec) {
 std::pair<file, file> file::pipe() {
   std::error_code ec;
   auto both = pipe(ec);
-  if (ec) throw_path_error("pipe", "", ec);
+  if (ec) throw_path_error("pipe", ec);
   return both;
 }
 
@@ -85,7 +88,7 @@ file file::adopt(int fd, std::string_view name, std::error_code& ec) {
 file file::adopt(int fd, std::string_view name) {
   std::error_code ec;
   file f = adopt(fd, name, ec);
-  if (ec) throw_path_error("adopt", name, ec);
+  if (ec) throw_path_error(at("adopt", name), ec);
   return f;
 }
 
@@ -155,7 +158,9 @@ std::string_view file::name() const noexcept {
 
 // -- the same, throwing
 
-void file::fail(const char* op, std::error_code ec) const { throw_path_error(op, name(), ec); }
+void file::fail(const char* op, std::error_code ec) const {
+  throw_path_error(f_ == nullptr ? op : at(op, name()), ec);
+}
 
 std::size_t file::read_some(buffer b) const {
   std::error_code ec;
@@ -166,6 +171,8 @@ std::size_t file::read_some(buffer b) const {
 std::size_t file::read_at(buffer b, std::int64_t offset) const {
   std::error_code ec;
   const std::size_t n = read_at(b, offset, ec);
+  if (ec == std::errc::invalid_argument && offset < 0)
+    throw path_error(ec, at("readat", name()) + ": negative offset");
   if (ec) fail("read", ec);
   return n;
 }
@@ -178,6 +185,10 @@ std::size_t file::write_all(const_buffer b) const {
 std::size_t file::write_at(const_buffer b, std::int64_t offset) const {
   std::error_code ec;
   const std::size_t n = write_at(b, offset, ec);
+  if (ec == std::errc::invalid_argument && f_->appends())
+    throw path_error(ec, "os: invalid use of WriteAt on file opened with O_APPEND");
+  if (ec == std::errc::invalid_argument && offset < 0)
+    throw path_error(ec, at("writeat", name()) + ": negative offset");
   if (ec) fail("write", ec);
   return n;
 }

@@ -50,6 +50,7 @@ class file_fd {
   // Tests choose another way to make the calls, before the file is shared.
   void use(perform_fn f) noexcept { perform_ = f; }
   bool is_polled() const noexcept { return desc_ != nullptr; }
+  bool appends() const noexcept { return append_; }  // write_at refuses
 
  private:
   file_fd(int fd, std::string_view name) : name_(name), fd_(fd) {}

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <gtest/gtest.h>
 #include <numeric>
 #include <string>
@@ -121,6 +122,17 @@ TEST_F(FileTest, Texts) {
     EXPECT_EQ(text_of([&] { f.set_deadline(in(1s)); }),
               "set deadline " + path + ": file type does not support deadline");
     EXPECT_EQ(text_of([&] { f.seek(-1, SEEK_SET); }), "seek " + path + ": invalid argument");
+    EXPECT_EQ(text_of([&] { f.read_at(b, -1); }), "readat " + path + ": negative offset");
+    EXPECT_EQ(text_of([&] { f.write_at("x", -1); }), "writeat " + path + ": negative offset");
+    EXPECT_EQ(text_of([] { (void)file::open(""); }), "open : no such file or directory");
+    const file a = file::open(path, O_WRONLY | O_APPEND);
+    EXPECT_EQ(text_of([&] { a.write_at("x", 0); }),
+              "os: invalid use of WriteAt on file opened with O_APPEND");
+    try {
+      f.read_at(b, -1);
+    } catch (const path_error& e) {
+      EXPECT_EQ(e.code(), std::errc::invalid_argument);
+    }
     f.close();
     EXPECT_EQ(f.fd(), -1);
     EXPECT_EQ(text_of([&] { f.close(); }), "close " + path + ": file already closed");
@@ -138,6 +150,20 @@ TEST_F(FileTest, Texts) {
       EXPECT_FALSE(e.timeout());
     }
   });
+}
+
+TEST_F(FileTest, PathsOfTheStandardLibrary) {
+  const std::filesystem::path p = std::filesystem::path(dir) / "f";
+  std::error_code ec;
+  EXPECT_FALSE(file::open(p, ec));
+  EXPECT_EQ(ec, std::errc::no_such_file_or_directory);
+  file::create(p).write_all("text");
+  EXPECT_TRUE(file::create(p, ec));
+  EXPECT_EQ(file::open(p).name(), path);
+  EXPECT_TRUE(file::open(std::filesystem::path(dir) / "f", O_RDWR));
+  EXPECT_TRUE(file::open(p, O_RDWR, 0600, ec));
+  EXPECT_TRUE(file::open(p, O_RDWR, ec));
+  EXPECT_TRUE(file::open({path.data(), path.size()}));
 }
 
 TEST_F(FileTest, OwnsItsDescriptor) {

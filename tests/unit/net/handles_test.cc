@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What holds for all handles that can be moved: to itself too. And what an empty pair of braces is.
+// What holds for all handles that can be moved: to itself too. And what a buffer is made of: an
+// empty pair of braces, characters of all kinds.
+#include <array>
 #include <csignal>
 #include <cstddef>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include "support/net.h"
 #include "unit/sched/support.h"
@@ -182,6 +186,100 @@ TEST(Handles, EmptyBracesAreAnEmptyBuffer) {
   EXPECT_EQ(p.client.write_all({two, 1}), 1U);
   EXPECT_EQ(p.server.read_full({c, 4}), 4U);
   EXPECT_EQ(p.server.read_full({c, 1}), 1U);
+}
+
+// write(chars) for each kind of characters, three each time.
+template <class Write>
+std::size_t write_every_kind(Write write) {
+  std::vector<char> v = {'a', 'b', 'c'};
+  std::array<char, 3> a = {'a', 'b', 'c'};
+  std::string s = "abc";
+  char literal[] = "abc";
+  const std::vector<char>& cv = v;
+  const std::array<char, 3>& ca = a;
+  const std::string& cs = s;
+  const char* cp = literal;
+  std::size_t kinds = 0;
+  const auto each = [&](auto&& chars) {
+    ++kinds;
+    EXPECT_EQ(write(chars), 3U);
+  };
+  each(v);
+  each(cv);
+  each(std::vector<char>(v));
+  each(a);
+  each(ca);
+  each(std::span<char>(v));
+  each(std::span<const char>(v));
+  each(std::span<const char, 3>(a));
+  each(s);
+  each(cs);
+  each(std::string_view(s));
+  each(literal);
+  each(cp);
+  each("abc");
+  return kinds;
+}
+
+std::string repeated(std::size_t n) {
+  std::string s;
+  while (n-- > 0) s += "abc";
+  return s;
+}
+
+TEST(Handles, CharactersOfAllKindsAreWritten) {
+  std::error_code ec;
+  const connected p = connect_pair();
+  std::size_t n = write_every_kind([&](auto& c) { return p.client.write_all(c); });
+  n += write_every_kind([&](auto& c) { return p.client.write_all(c, ec); });
+  std::string got(3 * n, '\0');
+  EXPECT_EQ(p.server.read_full(got), got.size());
+  EXPECT_EQ(got, repeated(n));
+
+  const auto [r, w] = file::pipe();
+  n = write_every_kind([&w = w](auto& c) { return w.write_all(c); });
+  n += write_every_kind([&w = w, &ec](auto& c) { return w.write_all(c, ec); });
+  EXPECT_EQ(r.read_some(got), got.size());
+  EXPECT_EQ(got, repeated(n));
+
+  char name[] = "/tmp/weft_handles_XXXXXX";
+  const file f = file::adopt(::mkostemp(name, O_CLOEXEC), name);
+  ::unlink(name);
+  std::int64_t at = 0;
+  n = write_every_kind([&](auto& c) { return f.write_at(c, 3 * at++); });
+  n += write_every_kind([&](auto& c) { return f.write_at(c, 3 * at++, ec); });
+  EXPECT_EQ(f.read_at(got, 0), got.size());
+  EXPECT_EQ(got, repeated(n));
+
+  const net::packet_conn u = net::listen_packet("udp", "127.0.0.1:0");
+  const net::address me = u.local_addr();
+  n = write_every_kind([&](auto& c) { return u.write_to(c, me); });
+  n += write_every_kind([&](auto& c) { return u.write_to(c, me, ec); });
+  for (; n > 0; --n) EXPECT_EQ(u.read_from(got).first, 3U);
+  EXPECT_FALSE(ec);
+}
+
+TEST(Handles, DatagramsIntoCharactersOfAllKinds) {
+  const net::packet_conn u = net::listen_packet("udp", "127.0.0.1:0");
+  const auto read = [&](auto&& into) {
+    std::error_code ec;
+    u.write_to("abc", u.local_addr());
+    EXPECT_EQ(u.read_from(into).first, 3U);
+    u.write_to("abc", u.local_addr());
+    EXPECT_EQ(u.read_from(into, ec).second, u.local_addr());
+    EXPECT_EQ(std::string_view(reinterpret_cast<const char*>(std::data(into)), 3), "abc");
+  };
+  char c[8];
+  std::byte b[8];
+  read(c);
+  read(b);
+  read(std::array<char, 8>());
+  read(std::vector<char>(8));
+  read(std::vector<std::byte>(8));
+  read(std::string(8, '\0'));
+  read(std::span<char>(c));
+  u.write_to({c, 3}, u.local_addr());
+  EXPECT_EQ(u.read_from({c, 8}).first, 3U);
 }
 
 }  // namespace
