@@ -184,8 +184,7 @@ void expect_all_woken(int procs, void (*wait)(Object&), void (*wake)(Object&), i
   // A stop sends its first signals after 100 µs: the waker is to be at it by then.
   // TSan knows 8128 threads in all, those that have ended included.
   const std::uint64_t n = test::under_tsan ? 25 : test::by_effort(200, 20);
-  for (; rounds < n; ++rounds)
-    end.round(procs, 60'000 + r.below(120'000));
+  for (; rounds < n; ++rounds) end.round(procs, 60'000 + r.below(120'000));
 }
 
 class EndOfRun : public Procs {};
