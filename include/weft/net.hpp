@@ -62,7 +62,8 @@ class WEFT_API op_error : public std::system_error {
   std::string text_;
 };
 
-// The address of a socket: IPv4 or IPv6 with port, or the path of a Unix socket.
+// The address of a socket: IPv4 or IPv6 with port, or the path of a Unix socket. ::ffff:a.b.c.d is
+// the IPv4 address.
 class WEFT_API address {
  public:
   address() noexcept = default;  // none
@@ -129,7 +130,7 @@ class WEFT_API socket_handle {
   void set_deadline(std::chrono::time_point<Clock, Duration> tp) const {
     std::error_code ec;
     deadline(3, to_deadline_ns(tp), ec);
-    if (ec) fail("set", ec);
+    if (ec) fail_deadline(ec);
   }
   template <class Clock, class Duration>
   void set_deadline(std::chrono::time_point<Clock, Duration> tp, std::error_code& ec) const {
@@ -145,6 +146,7 @@ class WEFT_API socket_handle {
   }
   void deadline(unsigned modes, std::int64_t when, std::error_code& ec) const noexcept;
   [[noreturn]] void fail(const char* op, std::error_code ec) const;
+  [[noreturn]] void fail_deadline(std::error_code ec) const;
   net_fd* s_ = nullptr;
 };
 
@@ -155,7 +157,7 @@ class WEFT_API rw_handle : public socket_handle {
   void set_read_deadline(std::chrono::time_point<Clock, Duration> tp) const {
     std::error_code ec;
     deadline(1, to_deadline_ns(tp), ec);
-    if (ec) fail("set", ec);
+    if (ec) fail_deadline(ec);
   }
   template <class Clock, class Duration>
   void set_read_deadline(std::chrono::time_point<Clock, Duration> tp, std::error_code& ec) const {
@@ -165,7 +167,7 @@ class WEFT_API rw_handle : public socket_handle {
   void set_write_deadline(std::chrono::time_point<Clock, Duration> tp) const {
     std::error_code ec;
     deadline(2, to_deadline_ns(tp), ec);
-    if (ec) fail("set", ec);
+    if (ec) fail_deadline(ec);
   }
   template <class Clock, class Duration>
   void set_write_deadline(std::chrono::time_point<Clock, Duration> tp, std::error_code& ec) const {
@@ -340,14 +342,20 @@ class WEFT_API packet_conn : public detail::rw_handle {
 // machine when dialling.
 WEFT_API listener listen(std::string_view network, std::string_view address);
 WEFT_API listener listen(std::string_view network, std::string_view address, std::error_code& ec);
+WEFT_API listener listen(std::string_view network, const address& at);
+WEFT_API listener listen(std::string_view network, const address& at, std::error_code& ec);
 WEFT_API packet_conn listen_packet(std::string_view network, std::string_view address);
 WEFT_API packet_conn listen_packet(std::string_view network, std::string_view address,
+                                   std::error_code& ec);
+WEFT_API packet_conn listen_packet(std::string_view network, const address& at);
+WEFT_API packet_conn listen_packet(std::string_view network, const address& at,
                                    std::error_code& ec);
 // With names that have addresses of both families the second family is tried 300 ms after the
 // first (RFC 6555), if the caller is a goroutine.
 WEFT_API conn dial(std::string_view network, std::string_view address);
 WEFT_API conn dial(std::string_view network, std::string_view address, std::error_code& ec);
-// Until ctx is done. A connection that has been made does not depend on ctx.
+// Until ctx is done. A connection that has been made does not depend on ctx. A nil ctx throws
+// std::invalid_argument, whichever the overload.
 WEFT_API conn dial(const context& ctx, std::string_view network, std::string_view address);
 WEFT_API conn dial(const context& ctx, std::string_view network, std::string_view address,
                    std::error_code& ec);
@@ -358,7 +366,7 @@ WEFT_API conn dial(const context& ctx, std::string_view network, const address& 
                    std::error_code& ec);
 
 // Never blocks a P: names are looked up on threads of their own. port: a number or a service's
-// name.
+// name. A nil ctx throws, as dial's.
 WEFT_API std::vector<address> resolve(std::string_view host, std::string_view port);
 WEFT_API std::vector<address> resolve(std::string_view host, std::string_view port,
                                       std::error_code& ec);

@@ -34,6 +34,18 @@ address::address(const sockaddr* sa, socklen_t size) noexcept {
   if (size < sizeof(sa_family_t)) return;
   size_ = size < sizeof raw_ ? size : static_cast<socklen_t>(sizeof raw_);
   std::memcpy(raw_, sa, size_);
+  if (!is_ipv6()) return;
+  // The kernel calls a peer ::ffff:a.b.c.d that speaks IPv4 to a socket of both families. It is
+  // that peer all the same: one address has one form.
+  const auto v6 = as<sockaddr_in6>(*this);
+  if (!IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) return;
+  sockaddr_in v4{};
+  v4.sin_family = AF_INET;
+  v4.sin_port = v6.sin6_port;
+  std::memcpy(&v4.sin_addr, v6.sin6_addr.s6_addr + 12, sizeof v4.sin_addr);
+  std::memset(raw_, 0, sizeof raw_);
+  std::memcpy(raw_, &v4, sizeof v4);
+  size_ = sizeof v4;
 }
 
 std::uint16_t address::port() const noexcept {
@@ -87,15 +99,17 @@ std::ostream& operator<<(std::ostream& out, const address& a) { return out << a.
 address address::unix_path(std::string_view path, std::error_code& ec) {
   sockaddr_un a{};
   a.sun_family = AF_UNIX;
-  // A path ends with a zero; an abstract name begins with one.
-  if (path.empty() || path.size() >= sizeof a.sun_path) {
+  // A path ends with a zero; an abstract name begins with one, and may have more.
+  const bool abstract = !path.empty() && (path[0] == '@' || path[0] == '\0');
+  if (path.empty() || path.size() >= sizeof a.sun_path ||
+      (!abstract && path.find('\0') != std::string_view::npos)) {
     ec = std::make_error_code(std::errc::invalid_argument);
     return {};
   }
   ec.clear();
   std::memcpy(a.sun_path, path.data(), path.size());
   std::size_t size = path_at + path.size();
-  if (path[0] == '@') {
+  if (abstract) {
     a.sun_path[0] = '\0';
   } else {
     ++size;
@@ -109,6 +123,10 @@ address address::parse(std::string_view text, std::error_code& ec) {
   std::uint32_t port = 0;
   if (!number(hp.port, 65535, port)) {
     ec = errc::unknown_port;
+    return {};
+  }
+  if (hp.host.find('\0') != std::string_view::npos) {  // libc would read up to it
+    ec = errc::invalid_address;
     return {};
   }
   const std::string host(hp.host.substr(0, hp.host.find('%')));
@@ -139,7 +157,12 @@ address address::parse(std::string_view text, std::error_code& ec) {
 address address::parse(std::string_view text) {
   std::error_code ec;
   address a = parse(text, ec);
-  if (ec) throw op_error(ec, "address " + std::string(text) + ": " + ec.message());
+  if (ec) {
+    std::error_code again;
+    detail::failure f{ec, "address " + std::string(text)};
+    f.cause = detail::split_host_port(text, again).cause;
+    detail::throw_failure("", "", f);
+  }
   return a;
 }
 
@@ -148,21 +171,34 @@ address address::parse(std::string_view text) {
 namespace weft::detail {
 
 host_port split_host_port(std::string_view text, std::error_code& ec) noexcept {
-  const auto bad = [&ec](net::errc e) {
+  constexpr std::size_t none = std::string_view::npos;
+  const auto bad = [&ec](net::errc e, const char* cause = "") {
     ec = e;
-    return host_port{};
+    return host_port{{}, {}, cause};
   };
   ec.clear();
-  if (!text.empty() && text[0] == '[') {
-    const std::size_t end = text.find(']');
-    if (end == std::string_view::npos) return bad(net::errc::invalid_address);
-    if (end + 1 == text.size() || text[end + 1] != ':') return bad(net::errc::missing_port);
-    return {text.substr(1, end - 1), text.substr(end + 2)};
-  }
   const std::size_t colon = text.rfind(':');
-  if (colon == std::string_view::npos) return bad(net::errc::missing_port);
-  if (text.find(':') != colon) return bad(net::errc::too_many_colons);
-  return {text.substr(0, colon), text.substr(colon + 1)};
+  if (colon == none) return bad(net::errc::missing_port);
+  std::string_view host = text.substr(0, colon);
+  std::size_t opens = 0, closes = 0;  // no bracket from there on
+  if (text[0] == '[') {
+    const std::size_t end = text.find(']');
+    if (end == none) return bad(net::errc::invalid_address, "missing ']' in address");
+    if (end + 1 != colon) {
+      const bool more = end + 1 < text.size() && text[end + 1] == ':';
+      return bad(more ? net::errc::too_many_colons : net::errc::missing_port);
+    }
+    host = text.substr(1, end - 1);
+    opens = 1;
+    closes = end + 1;
+  } else if (host.find(':') != none) {
+    return bad(net::errc::too_many_colons);
+  }
+  if (text.find('[', opens) != none)
+    return bad(net::errc::invalid_address, "unexpected '[' in address");
+  if (text.find(']', closes) != none)
+    return bad(net::errc::invalid_address, "unexpected ']' in address");
+  return {host, text.substr(colon + 1)};
 }
 
 network_kind kind_of(std::string_view network) noexcept {

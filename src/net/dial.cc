@@ -101,7 +101,8 @@ attempt connect_once(const network_kind& k, const net::address& to, const contex
   net::conn c(s);
   if (r < 0 && (a.ec = wait_connected(s, ctx, until))) return a;
   s->local = name_of(fd, false);
-  s->remote = to;
+  s->remote = name_of(fd, true);   // not `to`, which may be a wildcard
+  if (!s->remote) s->remote = to;  // reset already
   if (k.type == SOCK_STREAM && k.family != AF_UNIX) set_tcp_defaults(fd);
   a.c = std::move(c);
   a.s = s;
@@ -185,50 +186,34 @@ attempt race(const network_kind& k, std::vector<net::address> list, const contex
   return failed;
 }
 
-struct dial_failure {
-  std::error_code ec;
-  std::string where;
-  const char* call = "connect";
-};
-
 net::conn dial_any(const context* ctx, std::string_view network, std::string_view text,
-                   dial_failure& f) {
+                   failure& f) {
+  if (ctx != nullptr) require(*ctx);
   const network_kind k = kind_of(network);
   if (k.name == nullptr) {
-    f.ec = net::errc::unknown_network;
+    f = unknown_network(network);
     return {};
   }
-  if (ctx != nullptr && (f.ec = ctx->err())) {
-    f.where = text;
+  if (ctx != nullptr && ctx->err()) {
+    f = {ctx->err(), std::string(text)};
     return {};
   }
-  std::vector<net::address> list = addresses_for(k, text, false, ctx, f.ec);
-  if (f.ec) {
-    const std::string_view host = text.substr(0, text.rfind(':'));
-    const bool lookup = f.ec == net::errc::no_such_host || f.ec == net::errc::lookup_failed;
-    f.where = lookup ? "lookup " + std::string(host) : "address " + std::string(text);
-    return {};
-  }
+  std::vector<net::address> list = addresses_for(k, text, false, ctx, f);
+  if (f.ec) return {};
   const bool both = std::any_of(list.begin(), list.end(), [&](const net::address& a) {
     return a.family() != list.front().family();
   });
   attempt a = both && rt::current_g() != nullptr ? race(k, std::move(list), ctx)
                                                  : connect_in_order(k, list, ctx);
-  f = {a.ec, a.where.to_string(), a.call};
+  f = {a.ec, a.where.to_string(), false, a.call};
   return std::move(a.c);
 }
 
 net::conn dial_or_throw(const context* ctx, std::string_view network, std::string_view text) {
-  dial_failure f;
+  failure f;
   net::conn c = dial_any(ctx, network, text, f);
-  if (!f.ec) return c;
-  if (f.ec == net::errc::unknown_network)
-    throw net::op_error(
-        f.ec, "dial " + std::string(network) + ": unknown network " + std::string(network));
-  // `dial tcp: lookup h: no such host`, but `dial tcp 1.2.3.4:5: connect: …`
-  std::string net_and(network);
-  if (f.ec.category() == net::net_category()) net_and += ':';
-  throw_op_error("dial", net_and, f.where, f.call, f.ec);
+  if (f.ec) throw_failure("dial", network, f);
+  return c;
 }
 
 }  // namespace
@@ -247,14 +232,14 @@ namespace weft::net {
 using namespace detail;
 
 conn dial(std::string_view network, std::string_view text, std::error_code& ec) {
-  dial_failure f;
+  failure f;
   conn c = dial_any(nullptr, network, text, f);
   ec = f.ec;
   return c;
 }
 conn dial(const context& ctx, std::string_view network, std::string_view text,
           std::error_code& ec) {
-  dial_failure f;
+  failure f;
   conn c = dial_any(&ctx, network, text, f);
   ec = f.ec;
   return c;

@@ -29,7 +29,7 @@ class category final : public std::error_category {
       case errc::unknown_port:
         return "unknown port";
       case errc::no_suitable_address:
-        return "no suitable address";
+        return "no suitable address found";
     }
     return "unknown error";
   }
@@ -83,6 +83,26 @@ void throw_op_error(const char* op, std::string_view network, std::string_view w
   if (!where.empty()) text.append(" ").append(where);
   text.append(": ").append(net::cause(call, ec));
   throw net::op_error(ec, std::move(text));
+}
+
+void throw_failure(std::string_view op, std::string_view network, const failure& f) {
+  std::string text(op);
+  if (!network.empty()) text.append(" ").append(network);
+  if (!f.where.empty()) {
+    // `dial tcp: lookup h: no such host`, but `dial tcp 1.2.3.4:5: connect: …`
+    if (!text.empty()) text += f.unresolved ? ": " : " ";
+    text += f.where;
+  }
+  if (!text.empty()) text += ": ";
+  text += f.cause.empty() ? net::cause(f.call, f.ec) : f.cause;
+  throw net::op_error(f.ec, std::move(text));
+}
+
+failure unknown_network(std::string_view network) {
+  failure f;
+  f.ec = net::errc::unknown_network;
+  f.cause = "unknown network " + std::string(network);
+  return f;
 }
 
 }  // namespace weft::detail

@@ -9,16 +9,11 @@
 namespace weft::detail {
 namespace {
 
-// What went wrong, and in which system call.
-struct failure {
-  std::error_code ec;
-  const char* call = "";
-};
-
 int bound_fd(const network_kind& k, const net::address& a, failure& f) {
   int fd = sys::socket(a.family(), k.type);
   if (fd < 0) {
-    f = {system_code(fd), "socket"};
+    f.ec = system_code(fd);
+    f.call = "socket";
     return -1;
   }
   if (a.is_ipv6()) sys::set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, k.family == AF_INET6 ? 1 : 0);
@@ -49,16 +44,18 @@ bound_socket open_socket(std::string_view network, std::string_view text, bool p
                          failure& f) {
   const network_kind k = kind_of(network);
   if (k.name == nullptr || (k.type == SOCK_DGRAM) != packets) {
-    f = {net::errc::unknown_network, ""};
+    f = unknown_network(network);
     return {};
   }
-  std::vector<net::address> list = addresses_for(k, text, true, nullptr, f.ec);
+  std::vector<net::address> list = addresses_for(k, text, true, nullptr, f);
   if (f.ec) return {};
+  const bool any = text.substr(0, text.rfind(':')).empty();
   // Any address: the socket of IPv6 takes both families, where there is one.
-  if (text.substr(0, text.rfind(':')).empty() && k.family == AF_UNSPEC)
+  if (any && k.family == AF_UNSPEC)
     std::stable_partition(list.begin(), list.end(),
                           [](const net::address& a) { return a.is_ipv6(); });
   for (const net::address& a : list) {
+    f = {{}, any ? std::string(text) : a.to_string()};
     const bool has_file = a.is_unix() && a.to_string()[0] != '@';
     if (const int fd = bound_fd(k, a, f); fd >= 0) return {fd, k.name, has_file, a};
   }
@@ -79,19 +76,12 @@ net_fd* open_listener(std::string_view network, std::string_view text, bool pack
   return s;
 }
 
-[[noreturn]] void throw_listen(std::string_view network, std::string_view text, const failure& f) {
-  if (f.ec == net::errc::unknown_network)
-    throw net::op_error(
-        f.ec, "listen " + std::string(network) + ": unknown network " + std::string(network));
-  throw_op_error("listen", network, text, f.call, f.ec);
-}
-
 }  // namespace
 
 int listen_unpolled(std::string_view network, std::string_view text) {
   failure f;
   const bound_socket b = open_socket(network, text, false, f);
-  if (b.fd < 0) throw_listen(network, text, f);
+  if (b.fd < 0) throw_failure("listen", network, f);
   return b.fd;
 }
 
@@ -110,7 +100,7 @@ listener listen(std::string_view network, std::string_view text, std::error_code
 listener listen(std::string_view network, std::string_view text) {
   failure f;
   listener l(open_listener(network, text, false, f));
-  if (!l) throw_listen(network, text, f);
+  if (!l) throw_failure("listen", network, f);
   return l;
 }
 packet_conn listen_packet(std::string_view network, std::string_view text, std::error_code& ec) {
@@ -122,8 +112,21 @@ packet_conn listen_packet(std::string_view network, std::string_view text, std::
 packet_conn listen_packet(std::string_view network, std::string_view text) {
   failure f;
   packet_conn c(open_listener(network, text, true, f));
-  if (!c) throw_listen(network, text, f);
+  if (!c) throw_failure("listen", network, f);
   return c;
+}
+
+listener listen(std::string_view network, const address& at) {
+  return listen(network, at.to_string());
+}
+listener listen(std::string_view network, const address& at, std::error_code& ec) {
+  return listen(network, at.to_string(), ec);
+}
+packet_conn listen_packet(std::string_view network, const address& at) {
+  return listen_packet(network, at.to_string());
+}
+packet_conn listen_packet(std::string_view network, const address& at, std::error_code& ec) {
+  return listen_packet(network, at.to_string(), ec);
 }
 
 address listener::addr() const { return s_ == nullptr ? address() : s_->local; }

@@ -18,6 +18,7 @@
 #include <memory>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <stdexcept>
 
 #include "net/socket.h"
 #include "os/clock.h"
@@ -37,7 +38,7 @@ struct answer {
 };
 struct question {
   std::string host, port;
-  int flags = 0;
+  int type = 0, flags = 0;  // SOCK_STREAM, SOCK_DGRAM: whose ports have which names
   // In no bubble: a thread of the pool answers.
   chan<answer> to =
       chan_access::adopt<chan<answer>>(chan_ref(chan_core::make(1, ops_of<answer>, 0)));
@@ -56,7 +57,7 @@ std::error_code code_of(int gai, int err) noexcept {
     case EAI_SYSTEM:
       return system_code(-err);
     case EAI_MEMORY:
-      return std::make_error_code(std::errc::not_enough_memory);
+      return system_code(-ENOMEM);
     default:
       return net::errc::lookup_failed;
   }
@@ -65,7 +66,7 @@ std::error_code code_of(int gai, int err) noexcept {
 [[gnu::noinline]] answer ask(const question& q) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;  // else each address comes three times
+  hints.ai_socktype = q.type;  // else each address comes three times
   hints.ai_flags = q.flags;
   addrinfo* list = nullptr;
   const int gai =
@@ -204,27 +205,58 @@ class pool {
 
 constinit pool lookups;  // trivially destructible: its threads outlive main
 
-bool is_number(std::string_view s) noexcept {
-  std::uint16_t n = 0;
-  const auto [end, err] = std::from_chars(s.data(), s.data() + s.size(), n);
-  return err == std::errc() && end == s.data() + s.size();
+enum class port_kind : std::uint8_t { number, name, invalid };
+
+// As Go reads one: a sign is allowed, none at all is 0.
+port_kind read_port(std::string_view s, std::uint16_t& out) noexcept {
+  const bool sign = !s.empty() && (s[0] == '+' || s[0] == '-');
+  const std::string_view digits = s.substr(sign ? 1 : 0);
+  if (digits.find_first_not_of("0123456789") != std::string_view::npos || (sign && digits.empty()))
+    return port_kind::name;
+  out = 0;
+  const char* end = digits.data() + digits.size();
+  if (!digits.empty() && std::from_chars(digits.data(), end, out).ec != std::errc())
+    return port_kind::invalid;
+  return sign && s[0] == '-' && out != 0 ? port_kind::invalid : port_kind::number;
 }
 
-std::vector<net::address> lookup(std::string_view host, std::string_view port, bool passive,
-                                 const context* ctx, std::error_code& ec) {
-  if (is_number(port) && !host.empty()) {  // as it stands
-    const std::string text = "[" + std::string(host) + "]:" + std::string(port);
-    net::address a = net::address::parse(text, ec);
-    if (!ec) return {a};
+bool has_zero(std::string_view s) noexcept { return s.find('\0') != std::string_view::npos; }
+
+std::vector<net::address> lookup(const network_kind& k, std::string_view host,
+                                 std::string_view port, bool passive, const context* ctx,
+                                 failure& f) {
+  const auto unknown_port = [&](std::string what, std::string cause) {
+    f = {net::errc::unknown_port, std::move(what), true, "", std::move(cause)};
+    return std::vector<net::address>();
+  };
+  f = {};
+  f.unresolved = true;
+  const auto of_service = [&] { return "lookup " + std::string(k.name) + "/" + std::string(port); };
+  std::uint16_t n = 0;
+  const port_kind kind = read_port(port, n);
+  if (kind == port_kind::invalid)
+    return unknown_port("address " + std::string(port), "invalid port");
+  if (has_zero(port)) return unknown_port(of_service(), "");  // libc would read up to it
+  const std::string service = kind == port_kind::number ? std::to_string(n) : std::string(port);
+  if (kind == port_kind::number && !host.empty()) {  // as it stands
+    net::address a = net::address::parse("[" + std::string(host) + "]:" + service, f.ec);
+    if (!f.ec) return {a};
+    f.ec.clear();
   }
-  ec.clear();
+  if (!host.empty()) f.where = "lookup " + std::string(host);
+  f.call = "getaddrinfo";
+  if (has_zero(host)) {
+    f.ec = net::errc::no_such_host;
+    return {};
+  }
   auto q = std::make_unique<question>();
   q->host = host;
-  q->port = port;
-  q->flags = (passive ? AI_PASSIVE : 0) | (is_number(port) ? AI_NUMERICSERV : 0);
+  q->port = service;
+  q->type = k.type;
+  q->flags = (passive ? AI_PASSIVE : 0) | (kind == port_kind::number ? AI_NUMERICSERV : 0);
   const recv_chan<answer> from = q->to;
   if (const int err = lookups.put(std::move(q)); err != 0) {
-    ec = system_code(-err);
+    f.ec = system_code(-err);
     return {};
   }
   answer got;
@@ -234,47 +266,77 @@ std::vector<net::address> lookup(std::string_view host, std::string_view port, b
     select(recv(from, [&](std::optional<answer> a) { got = std::move(*a); }),
            recv(ctx->done(), [&] { got.ec = ctx->err(); }));
   }
-  ec = got.ec;
+  f.ec = got.ec;
+  if (f.ec == net::errc::unknown_port) f.where = of_service();
   return std::move(got.list);
+}
+
+std::vector<net::address> resolve_as_tcp(const context* ctx, std::string_view host,
+                                         std::string_view port, failure& f) {
+  return lookup(kind_of("tcp"), host, port, false, ctx, f);
 }
 
 }  // namespace
 
 std::vector<net::address> addresses_for(const network_kind& k, std::string_view text,
-                                        bool listening, const context* ctx, std::error_code& ec) {
-  if (k.family == AF_UNIX) {
-    net::address a = net::address::unix_path(text, ec);
-    if (ec) return {};
-    return {a};
+                                        bool listening, const context* ctx, failure& f) {
+  f = {};
+  f.unresolved = true;
+  if (text.empty()) {
+    f.ec = net::errc::invalid_address;
+    f.cause = "missing address";
+    return {};
   }
-  const host_port hp = split_host_port(text, ec);
-  if (ec) return {};
-  std::vector<net::address> list =
-      lookup(hp.host, hp.port.empty() ? "0" : hp.port, listening, ctx, ec);
-  if (ec) return {};
+  if (k.family == AF_UNIX) {
+    net::address a = net::address::unix_path(text, f.ec);
+    if (!f.ec) return {a};
+    f = {system_code(-EINVAL), std::string(text), false, listening ? "bind" : "connect"};
+    return {};
+  }
+  const host_port hp = split_host_port(text, f.ec);
+  if (f.ec) {
+    f.where = "address " + std::string(text);
+    f.cause = hp.cause;
+    return {};
+  }
+  std::vector<net::address> list = lookup(k, hp.host, hp.port, listening, ctx, f);
+  if (f.ec) return {};
   std::erase_if(
       list, [&](const net::address& a) { return k.family != AF_UNSPEC && a.family() != k.family; });
-  if (list.empty()) ec = net::errc::no_suitable_address;
+  if (list.empty()) f = {net::errc::no_suitable_address, "address " + std::string(hp.host), true};
   return list;
+}
+
+void require(const context& ctx) {
+  if (!ctx) throw std::invalid_argument("nil context");
 }
 
 }  // namespace weft::detail
 
 namespace weft::net {
 
+using detail::failure;
+
 std::vector<address> resolve(const context& ctx, std::string_view host, std::string_view port,
                              std::error_code& ec) {
+  detail::require(ctx);
   ec = ctx.err();
   if (ec) return {};
-  return detail::lookup(host, port, false, &ctx, ec);
+  failure f;
+  std::vector<address> list = detail::resolve_as_tcp(&ctx, host, port, f);
+  ec = f.ec;
+  return list;
 }
 std::vector<address> resolve(std::string_view host, std::string_view port, std::error_code& ec) {
-  return detail::lookup(host, port, false, nullptr, ec);
+  failure f;
+  std::vector<address> list = detail::resolve_as_tcp(nullptr, host, port, f);
+  ec = f.ec;
+  return list;
 }
 std::vector<address> resolve(std::string_view host, std::string_view port) {
-  std::error_code ec;
-  std::vector<address> list = resolve(host, port, ec);
-  if (ec) detail::throw_op_error("lookup", "", host, "getaddrinfo", ec);
+  failure f;
+  std::vector<address> list = detail::resolve_as_tcp(nullptr, host, port, f);
+  if (f.ec) detail::throw_failure("", "", f);
   return list;
 }
 std::vector<address> resolve(std::string_view host, std::uint16_t port, std::error_code& ec) {

@@ -129,6 +129,11 @@ void socket_handle::fail(const char* op, std::error_code ec) const {
   throw_op_error(op, s_->network, where, op, ec);
 }
 
+void socket_handle::fail_deadline(std::error_code ec) const {
+  if (s_ == nullptr) fail("set", ec);
+  throw_op_error("set", s_->network, s_->local.to_string(), "set", ec);
+}
+
 net::address rw_handle::local_addr() const { return s_ == nullptr ? net::address() : s_->local; }
 
 }  // namespace weft::detail

@@ -141,9 +141,20 @@ class net_fd {
 [[noreturn]] void throw_op_error(const char* op, std::string_view network, std::string_view where,
                                  std::string_view call, std::error_code ec);
 
-// resolve.cc. "host:port" apart; views into text.
+// Why dial, listen or resolve has nothing to give, in Go's words.
+struct failure {
+  std::error_code ec;
+  std::string where;        // a socket's address; if unresolved, `address …` or `lookup …`
+  bool unresolved = false;  // there was no socket's address yet
+  const char* call = "";    // the system call, for system errors
+  std::string cause = {};   // where Go's words are not the code's
+};
+[[noreturn]] void throw_failure(std::string_view op, std::string_view network, const failure& f);
+
+// address.cc. "host:port" apart; views into text.
 struct host_port {
   std::string_view host, port;
+  const char* cause = "";  // as a failure's
 };
 host_port split_host_port(std::string_view text, std::error_code& ec) noexcept;
 
@@ -154,9 +165,11 @@ struct network_kind {
   int family = 0;              // AF_INET, AF_INET6, AF_UNIX, or AF_UNSPEC: both of IP
 };
 network_kind kind_of(std::string_view network) noexcept;
-// The addresses of `text` that fit; for a listener an empty host is any address.
+// resolve.cc. The addresses of `text` that fit; for a listener an empty host is any address.
 std::vector<net::address> addresses_for(const network_kind& k, std::string_view text,
-                                        bool listening, const context* ctx, std::error_code& ec);
+                                        bool listening, const context* ctx, failure& f);
+failure unknown_network(std::string_view network);
+void require(const context& ctx);  // throws if it is nil
 net::address name_of(int fd, bool peer) noexcept;
 // Of a Unix socket with a path. No copy, which might throw: an address has room for a zero behind
 // the longest path.

@@ -277,7 +277,11 @@ TEST(Net, Texts) {
     EXPECT_EQ(text_of([&] { c.client.read_some(b); }), "read tcp " + at + closed);
     EXPECT_EQ(text_of([&] { c.client.write_all("x"); }), "write tcp " + at + closed);
     EXPECT_EQ(text_of([&] { c.client.close(); }), "close tcp " + at + closed);
-    EXPECT_EQ(text_of([&] { c.client.set_deadline(clock::now()); }), "set tcp " + at + closed);
+    const std::string local = c.client.local_addr().to_string();
+    EXPECT_EQ(text_of([&] { c.client.set_deadline(clock::now()); }), "set tcp " + local + closed);
+    EXPECT_EQ(text_of([&] { c.client.set_read_deadline(clock::now()); }),
+              "set tcp " + local + closed);
+    EXPECT_EQ(text_of([&] { c.client.set_no_delay(true); }), "set tcp " + at + closed);
     const listener l = net::listen("tcp", "127.0.0.1:0");
     const std::string la = l.addr().to_string();
     EXPECT_EQ(text_of([&] { net::listen("tcp", la); }),
