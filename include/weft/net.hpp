@@ -351,7 +351,7 @@ WEFT_API packet_conn listen_packet(std::string_view network, const address& at);
 WEFT_API packet_conn listen_packet(std::string_view network, const address& at,
                                    std::error_code& ec);
 // With names that have addresses of both families the second family is tried 300 ms after the
-// first (RFC 6555), if the caller is a goroutine.
+// first (RFC 6555).
 WEFT_API conn dial(std::string_view network, std::string_view address);
 WEFT_API conn dial(std::string_view network, std::string_view address, std::error_code& ec);
 // Until ctx is done. A connection that has been made does not depend on ctx. A nil ctx throws

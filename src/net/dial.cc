@@ -5,16 +5,18 @@
 // Several addresses are tried one after the other, each with its share of the time that is left
 // (but two seconds at least, if there are that many). If a name has addresses of both families,
 // those of the other family get a goroutine of their own when 300 ms have passed or the first
-// family has failed (RFC 6555); the first connection wins, the other is closed. A plain thread,
-// which may have no run to start goroutines in, tries them in order.
+// family has failed (RFC 6555); the first connection wins, the other is closed. For a plain thread,
+// which may have no run to start goroutines in, they are threads.
 //
 // Runs on the caller's stack; the watch's function on the canceller's.
 #include <algorithm>
+#include <memory>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
 #include "context_tree/watch.h"
 #include "net/socket.h"
+#include "os/thread.h"
 #include "sched/bubble.h"
 #include "weft/chan.hpp"
 #include "weft/go.hpp"
@@ -144,6 +146,30 @@ attempt connect_in_order(const network_kind& k, std::span<const net::address> li
   return first;
 }
 
+// One family's attempts, beside the caller; gives their result to a channel with room for it.
+struct lane {
+  network_kind k;
+  context ctx;
+  chan<attempt> results;
+  std::vector<net::address> list;
+
+  void run() const { results.send(connect_in_order(k, list, &ctx)); }
+};
+
+void start(lane l) {
+  if (rt::current_g() != nullptr) {
+    go([l = std::move(l)] { l.run(); });
+    return;
+  }
+  auto own = std::make_unique<lane>(std::move(l));
+  const auto body = [](void* arg) { std::unique_ptr<lane>(static_cast<lane*>(arg))->run(); };
+  if (rt::start_thread(body, own.get(), "weft-dial") == 0) {
+    (void)own.release();
+  } else {
+    own->run();  // in order, then
+  }
+}
+
 attempt race(const network_kind& k, std::vector<net::address> list, const context* ctx) {
   const int family = list.front().family();
   const auto second = std::stable_partition(
@@ -154,10 +180,7 @@ attempt race(const network_kind& k, std::vector<net::address> list, const contex
   const context& inner = made.first;
   const cancel_fn& cancel = made.second;
   const chan<attempt> results(2);
-  const auto start = [&](std::vector<net::address> of) {
-    go([k, inner, results, of = std::move(of)] { results.send(connect_in_order(k, of, &inner)); });
-  };
-  start(list);
+  start({k, inner, results, std::move(list)});
   attempt failed;
   bool have_failed = false, second_runs = false;
   for (int running = 1; running > 0;) {
@@ -178,7 +201,7 @@ attempt race(const network_kind& k, std::vector<net::address> list, const contex
     }
     if (!second_runs) {
       second_runs = true;
-      start(others);
+      start({k, inner, results, others});
       ++running;
     }
   }
@@ -203,8 +226,7 @@ net::conn dial_any(const context* ctx, std::string_view network, std::string_vie
   const bool both = std::any_of(list.begin(), list.end(), [&](const net::address& a) {
     return a.family() != list.front().family();
   });
-  attempt a = both && rt::current_g() != nullptr ? race(k, std::move(list), ctx)
-                                                 : connect_in_order(k, list, ctx);
+  attempt a = both ? race(k, std::move(list), ctx) : connect_in_order(k, list, ctx);
   f = {a.ec, a.where.to_string(), false, a.call};
   return std::move(a.c);
 }

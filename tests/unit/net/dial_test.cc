@@ -237,5 +237,61 @@ TEST(Dial, ServicesOfDatagrams) {
   EXPECT_EQ(net::dial("udp", "127.0.0.1:tftp").remote_addr().port(), 69);
 }
 
+// A port of [::1] where nobody answers: the queue of those who wait to be accepted is full.
+class silent_port {
+ public:
+  silent_port() {
+    sockaddr_in6 a{};
+    a.sin6_family = AF_INET6;
+    a.sin6_addr = in6addr_loopback;
+    socklen_t size = sizeof a;
+    auto* sa = reinterpret_cast<sockaddr*>(&a);
+    if (::bind(fd_, sa, size) != 0 || ::listen(fd_, 0) != 0) return;
+    ::getsockname(fd_, sa, &size);
+    for (int& f : waiting_) {
+      f = ::socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+      (void)::connect(f, sa, size);
+    }
+    port = std::to_string(ntohs(a.sin6_port));
+  }
+  silent_port(const silent_port&) = delete;
+  silent_port& operator=(const silent_port&) = delete;
+  ~silent_port() {
+    for (const int f : waiting_) ::close(f);
+    ::close(fd_);
+  }
+  std::string port;  // none: no IPv6 here
+
+ private:
+  int fd_ = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  std::array<int, 4> waiting_{-1, -1, -1, -1};
+};
+
+// It was tried in order by plain threads, for seconds.
+TEST(Dial, TheOtherFamilyIsNotKeptWaiting) {
+  const silent_port silent;
+  if (silent.port.empty() || !net::resolve("", silent.port).at(0).is_ipv6())
+    GTEST_SKIP() << "IPv6 does not come first here";
+  std::error_code ec;
+  const listener l = net::listen("tcp4", "127.0.0.1:" + silent.port, ec);
+  if (ec) GTEST_SKIP() << "the port is taken";
+  everywhere([&] {
+    const auto [ctx, cancel] = with_timeout(background(), 20s);
+    const auto begin = clock::now();
+    EXPECT_EQ(net::dial(ctx, "tcp", ":" + silent.port).remote_addr(), l.addr());
+    EXPECT_GE(clock::now() - begin, 250ms);
+    EXPECT_LT(clock::now() - begin, 5s);
+    // And both are given up when their time is.
+    const auto [soon, cancel_soon] = with_timeout(background(), 20ms);
+    EXPECT_EQ(text_of([&, &soon = soon] { net::dial(soon, "tcp6", ":" + silent.port); }),
+              "dial tcp6 [::1]:" + silent.port + ": i/o timeout");
+    std::error_code gave_up;
+    EXPECT_FALSE(net::dial(soon, "tcp", ":" + silent.port, gave_up));
+    EXPECT_EQ(gave_up, errc::deadline_exceeded);
+    cancel();
+    cancel_soon();
+  });
+}
+
 }  // namespace
 }  // namespace weft::net_test
