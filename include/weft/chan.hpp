@@ -7,6 +7,10 @@
 //
 // A chan is a counted handle: copies are the same channel. A sender and a receiver that meet pass
 // the value directly; waiters are served in order of arrival.
+//
+// T's move, its assignment and its destructor run inside the channel, under its lock: they must not
+// park, and must not use the same channel, not even by a try_send. The same goes for the destructor
+// of what try_recv or recv_for overwrites.
 #pragma once
 
 #include <chrono>
@@ -52,6 +56,13 @@ template <class T>
 concept channel_element = std::is_void_v<T> ||
     (std::is_object_v<T>&& std::is_same_v<T, std::remove_cv_t<T>> && !std::is_array_v<T> &&
      std::is_move_constructible_v<T>);
+// Called where a channel is made or used, not in the class: there a T may still be incomplete that
+// has a channel of its own kind as a member.
+template <class T>
+constexpr void check_element() noexcept {
+  static_assert(channel_element<T>,
+                "chan<T>: void, or an object type that is movable and neither const nor an array");
+}
 
 inline recv_status to_recv_status(op_result r) noexcept {
   switch (r) {
@@ -170,12 +181,16 @@ class send_half {
   // Blocks while nobody receives and the buffer is full. Throws closed_channel. v is moved from
   // only if it is taken.
   void send(T&& v) const { send_to(core(), std::addressof(v)); }
-  void send(const T& v) const requires std::copy_constructible<T> {
+  template <class U = T>  // so that clang 14 asks at the call: T may be incomplete in the class
+  requires std::copy_constructible<U>
+  void send(const T& v) const {
     outgoing<T> o(v);
     send_to(core(), o.at());
   }
   bool try_send(T&& v) const { return try_send_to(core(), std::addressof(v)); }
-  bool try_send(const T& v) const requires std::copy_constructible<T> {
+  template <class U = T>
+  requires std::copy_constructible<U>
+  bool try_send(const T& v) const {
     chan_core* c = core();
     if (c == nullptr || c->looks_full()) return false;
     outgoing<T> o(v);
@@ -185,8 +200,9 @@ class send_half {
   send_status send_for(T&& v, D d) const {
     return send_to_for(core(), std::addressof(v), d);
   }
-  template <class D>
-  send_status send_for(const T& v, D d) const requires std::copy_constructible<T> {
+  template <class D, class U = T>
+  requires std::copy_constructible<U> send_status send_for(const T& v, D d)
+  const {
     outgoing<T> o(v);
     return send_to_for(core(), o.at(), d);
   }
@@ -194,7 +210,10 @@ class send_half {
   void close() const { close_of(core()); }
 
  private:
-  chan_core* core() const noexcept { return chan_access::core(static_cast<const Self&>(*this)); }
+  chan_core* core() const noexcept {
+    check_element<T>();
+    return chan_access::core(static_cast<const Self&>(*this));
+  }
 };
 
 template <class Self>
@@ -223,7 +242,7 @@ class chan_iterator {
   chan_iterator() = default;
   explicit chan_iterator(const chan_ref& c) : c_(c) { next(); }
   value_type& operator*() const noexcept { return *value_; }
-  value_type* operator->() const noexcept { return &*value_; }
+  value_type* operator->() const noexcept { return std::addressof(*value_); }
   chan_iterator& operator++() {
     next();
     return *this;
@@ -239,7 +258,7 @@ class chan_iterator {
     if constexpr (std::is_void_v<T>) {
       if (recv_from(c_.get(), {}) == op_result::ok) value_.emplace();
     } else {
-      recv_from(c_.get(), into(value_));
+      recv_from(c_.get(), into_optional(value_));
     }
   }
   chan_ref c_;
@@ -260,20 +279,22 @@ class recv_half {
       if (recv_from(core(), {std::addressof(r.v), nullptr}) == op_result::ok)
         out.emplace(std::move(r.v));
     } else {
-      recv_from(core(), into(out));
+      recv_from(core(), into_optional(out));
     }
     return out;
   }
   // out is untouched unless ok.
-  recv_status try_recv(T& out) const { return try_recv_from(core(), into(out)); }
-  recv_status try_recv(std::optional<T>& out) const { return try_recv_from(core(), into(out)); }
+  recv_status try_recv(T& out) const { return try_recv_from(core(), into_element(out)); }
+  recv_status try_recv(std::optional<T>& out) const {
+    return try_recv_from(core(), into_optional(out));
+  }
   template <class D>
   recv_status recv_for(T& out, D d) const {
-    return recv_from_for(core(), into(out), d);
+    return recv_from_for(core(), into_element(out), d);
   }
   template <class D>
   recv_status recv_for(std::optional<T>& out, D d) const {
-    return recv_from_for(core(), into(out), d);
+    return recv_from_for(core(), into_optional(out), d);
   }
   // Receives until the channel is closed and drained.
   chan_iterator<T> begin() const {
@@ -282,7 +303,10 @@ class recv_half {
   std::default_sentinel_t end() const noexcept { return {}; }
 
  private:
-  chan_core* core() const noexcept { return chan_access::core(static_cast<const Self&>(*this)); }
+  chan_core* core() const noexcept {
+    check_element<T>();
+    return chan_access::core(static_cast<const Self&>(*this));
+  }
 };
 
 template <class Self>
@@ -320,9 +344,6 @@ template <class T>
 class chan : public detail::chan_handle,
              public detail::send_half<chan<T>, T>,
              public detail::recv_half<chan<T>, T> {
-  static_assert(detail::channel_element<T>,
-                "chan<T>: void, or an object type that is movable and neither const nor an array");
-
  public:
   using element_type = T;
 
@@ -331,7 +352,9 @@ class chan : public detail::chan_handle,
   template <std::integral N>
   requires(!std::same_as<N, bool>) explicit chan(N capacity)
       : chan_handle(
-            detail::chan_ref(detail::make_chan(capacity, detail::ops_of<detail::element_of<T>>))) {}
+            detail::chan_ref(detail::make_chan(capacity, detail::ops_of<detail::element_of<T>>))) {
+    detail::check_element<T>();
+  }
   // The nil channel: send and recv block for ever.
   template <std::same_as<std::nullptr_t> N>
   chan(N) noexcept {}  // NOLINT(google-explicit-constructor): c = nullptr

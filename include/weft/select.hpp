@@ -96,7 +96,7 @@ class recv_case : public case_base {
   recv_case(C&& c, F2&& f) : c_(std::forward<C>(c)), f_(std::forward<F2>(f)) {}
   select_case prepare() noexcept {
     sink to;
-    if constexpr (!std::is_void_v<T>) to = into(value_);
+    if constexpr (!std::is_void_v<T>) to = into_optional(value_);
     return {c_.core(), nullptr, to, false};
   }
   void fire(op_result r) {
@@ -341,7 +341,7 @@ class selector {
       detail::sink to;
       if constexpr (!std::is_void_v<T>) {
         value.reset();
-        to = detail::into(value);
+        to = detail::into_optional(value);
       }
       return {detail::chan_access::core(c), nullptr, to, false};
     }
@@ -370,7 +370,7 @@ class selector {
       if (spent) return {};
       if constexpr (std::copy_constructible<element>) {
         if (!copy) copy.emplace(value);
-        return {detail::chan_access::core(c), &*copy, {}, true};
+        return {detail::chan_access::core(c), std::addressof(*copy), {}, true};
       } else {
         return {detail::chan_access::core(c), std::addressof(value), {}, true};
       }

@@ -47,14 +47,15 @@ struct sink {
   void* to = nullptr;
   void (*put)(void* to, void* from) = nullptr;  // null: copy the element's bytes
 };
+// Two names, because an element may be an optional itself.
 template <class T>
-sink into(std::optional<T>& out) noexcept {
+sink into_optional(std::optional<T>& out) noexcept {
   return {&out, [](void* to, void* from) {
             static_cast<std::optional<T>*>(to)->emplace(std::move(*static_cast<T*>(from)));
           }};
 }
 template <class T>
-sink into(T& out) noexcept {
+sink into_element(T& out) noexcept {
   if constexpr (std::is_trivially_copyable_v<T>) {
     return {std::addressof(out), nullptr};
   } else {

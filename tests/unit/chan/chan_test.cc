@@ -779,6 +779,76 @@ TEST_F(Chan, WaitersOfARunThatIsOverAreForgotten) {
   });
 }
 
+// -- elements that look like something else
+
+TEST_F(Chan, OfOptionals) {
+  run_on(2, [] {
+    const chan<std::optional<int>> c(1);
+    std::optional<int> out = 7;
+    c.send(std::nullopt);
+    EXPECT_EQ(c.try_recv(out), recv_status::ok);
+    EXPECT_EQ(out, std::nullopt);
+    c.send(std::optional<int>(5));
+    EXPECT_EQ(c.recv_for(out, 1s), recv_status::ok);
+    EXPECT_EQ(out, 5);
+    std::optional<std::optional<int>> outer;
+    c.send(std::nullopt);
+    EXPECT_EQ(c.try_recv(outer), recv_status::ok);
+    ASSERT_TRUE(outer.has_value());
+    EXPECT_EQ(*outer, std::nullopt);
+    c.send(std::nullopt);
+    EXPECT_EQ(c.recv(), std::make_optional(std::optional<int>()));
+
+    const chan<std::optional<std::string>> s(1);
+    std::optional<std::string> text = "old";
+    s.send(std::nullopt);
+    EXPECT_EQ(s.try_recv(text), recv_status::ok);
+    EXPECT_EQ(text, std::nullopt);
+    s.send(std::optional<std::string>("new"));
+    EXPECT_EQ(s.recv_for(text, 1s), recv_status::ok);
+    EXPECT_EQ(text, "new");
+  });
+}
+
+struct request {
+  std::string body;
+  chan<request> reply = nullptr;
+  send_chan<request> out;
+  recv_chan<request> in;
+};
+
+TEST_F(Chan, AMessageWithAChannelForTheAnswer) {
+  run_on(2, [] {
+    const chan<request> server, back(1);
+    go([server] {
+      const auto r = server.recv();
+      r->reply.send({"re: " + r->body, nullptr, {}, {}});
+    });
+    server.send({"hello", back, {}, {}});
+    EXPECT_EQ(back.recv()->body, "re: hello");
+  });
+}
+
+struct without_address {
+  std::string s;
+  without_address* operator&() = delete;              // NOLINT(google-runtime-operator)
+  const without_address* operator&() const = delete;  // NOLINT(google-runtime-operator)
+};
+
+TEST_F(Chan, AnAmpersandOfItsOwn) {
+  run_on(2, [] {
+    const chan<without_address> c(2);
+    c.send({"a"});
+    selector s;
+    s.send(c, without_address{"b"});
+    EXPECT_EQ(s.wait(), 0);
+    c.close();
+    std::string all;
+    for (auto i = c.begin(); i != c.end(); ++i) all += i->s;
+    EXPECT_EQ(all, "ab");
+  });
+}
+
 // -- names
 
 TEST_F(Chan, PosixNamesStayTheirs) {

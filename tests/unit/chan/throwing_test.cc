@@ -127,8 +127,8 @@ std::optional<int> recv_one(const chan<bomb>& c, how h) {
         return out ? std::optional<int>(out->id) : std::nullopt;
       };
       detail::select_case k[2] = {
-          {detail::chan_access::core(c), nullptr, detail::into(out), false},
-          {detail::chan_access::core(idle), nullptr, detail::into(out), false}};
+          {detail::chan_access::core(c), nullptr, detail::into_optional(out), false},
+          {detail::chan_access::core(idle), nullptr, detail::into_optional(out), false}};
       switch (h) {
         case how::plain:
           out = std::nullopt;
