@@ -62,15 +62,23 @@ typename std::remove_cvref_t<C>::element_type >> ;
 template <class C>
 using element_in = typename std::remove_cvref_t<C>::element_type;
 
+// A generic handler is compiled with what it is asked for: each kind of channel asks for its own
+// argument and for no other.
+template <class F>
+concept void_recv_handler = std::invocable<F&> || std::invocable<F&, bool>;
 template <class F, class T>
-concept recv_handler = std::same_as<F, no_handler> ||
-    (std::is_void_v<T> ? (std::invocable<F&> || std::invocable<F&, bool>)
-                       : requires(F& f, std::optional<element_of<T>> (*v)()) { f(v()); });
+concept value_recv_handler = requires(F& f, std::optional<T> (*v)()) {
+  f(v());
+};
+template <class F, class T>
+concept recv_handler = std::same_as<F, no_handler> ||(std::is_void_v<T>&& void_recv_handler<F>) ||
+                       (!std::is_void_v<T> && value_recv_handler<F, element_of<T>>);
 template <class F>
 concept plain_handler = std::same_as<F, no_handler> || std::invocable<F&>;
 
 struct case_base {
   static constexpr bool is_channel = false, is_timeout = false, is_otherwise = false;
+  static constexpr bool converts = false;  // a send's value, and only if it fires
 };
 template <class K>
 concept some_case = std::derived_from<std::remove_cvref_t<K>, case_base>;
@@ -139,6 +147,42 @@ class send_case : public case_base {
   [[no_unique_address]] F f_;
 };
 
+// A value of another type that the conversion may move from: made when the case fires, under the
+// channel's lock, as a move is.
+template <class T, class H, class V, class F>
+class converting_case : public case_base {
+ public:
+  static constexpr bool is_channel = true, converts = true;
+  template <class C, class F2>
+  converting_case(C&& c, V&& v, F2&& f)
+      : c_(std::forward<C>(c)), from_(std::addressof(v)), f_(std::forward<F2>(f)) {}
+  select_case prepare() noexcept {
+    return {c_.core(), from_, {static_cast<converted*>(&to_), &convert}, true};
+  }
+  void fire(op_result r) {
+    if (r == op_result::closed) throw_send_on_closed();
+    call(f_);
+  }
+
+ private:
+  struct place : converted {
+    std::optional<T> value;
+  };
+  static void convert(void* to, void* from) {
+    auto* p = static_cast<place*>(static_cast<converted*>(to));
+    p->element = std::addressof(p->value.emplace(std::move(*static_cast<V*>(from))));
+  }
+  H c_;
+  V* from_;
+  place to_;
+  [[no_unique_address]] F f_;
+};
+// What a conversion cannot change, and what becomes bytes, is converted at once.
+template <class T, class V>  // V as deduced for V&&
+inline constexpr bool converts_late =
+    !std::is_reference_v<V> && !std::is_const_v<V> && !std::is_same_v<V, T> &&
+    !std::is_trivially_copyable_v<V> && !std::is_trivially_copyable_v<T>;
+
 template <class F>
 class timeout_case : public case_base {
  public:
@@ -182,11 +226,17 @@ requires(!std::is_void_v<detail::element_in<C>> &&
          std::convertible_to<V, detail::element_of<detail::element_in<C>>> &&
          detail::plain_handler<std::decay_t<F>>) [[nodiscard]] auto send(C&& c, V&& v, F&& f = {}) {
   using T = detail::element_in<C>;
-  // An rvalue of the very type is moved from if the case fires; anything else is converted now, and
-  // so is what a move does not change: such a case may be kept.
-  using held = std::conditional_t<std::is_same_v<V, T> && !std::is_trivially_copyable_v<T>, T&&, T>;
-  return detail::send_case<T, detail::held_as<C>, held, std::decay_t<F>>(
-      std::forward<C>(c), std::forward<V>(v), std::forward<F>(f));
+  // An rvalue is referred to, and moved from or converted if the case fires; anything else is
+  // converted now, and so is what a move does not change: such a case may be kept.
+  if constexpr (detail::converts_late<T, V>) {
+    return detail::converting_case<T, detail::held_as<C>, V, std::decay_t<F>>(
+        std::forward<C>(c), std::forward<V>(v), std::forward<F>(f));
+  } else {
+    using held =
+        std::conditional_t<std::is_same_v<V, T> && !std::is_trivially_copyable_v<T>, T&&, T>;
+    return detail::send_case<T, detail::held_as<C>, held, std::decay_t<F>>(
+        std::forward<C>(c), std::forward<V>(v), std::forward<F>(f));
+  }
 }
 template <detail::sends C, class F = detail::no_handler>
 requires(std::is_void_v<detail::element_in<C>>&& detail::plain_handler<std::decay_t<F>>)
@@ -217,6 +267,7 @@ int select(K&&... ks) {
   using namespace detail;
   constexpr int count = static_cast<int>(sizeof...(K));
   constexpr int channels = (0 + ... + static_cast<int>(std::remove_cvref_t<K>::is_channel));
+  constexpr bool late = (false || ... || std::remove_cvref_t<K>::converts);
   constexpr int others = (0 + ... + static_cast<int>(std::remove_cvref_t<K>::is_otherwise));
   static_assert(others <= 1, "select: more than one otherwise");
   if constexpr (count == 0) {
@@ -241,7 +292,8 @@ int select(K&&... ks) {
     };
     (prepare(ks), ...);
     select_result r{-1, op_result::would_block};
-    if constexpr (channels == 1 && others == 1) {  // no view to be kept consistent: no locks
+    if constexpr (channels == 1 && others == 1 &&
+                  !late) {  // no view to be kept consistent: no locks
       for (int i = 0; i < count; ++i) {
         const select_case& k = cases[static_cast<std::size_t>(i)];
         if (k.c == nullptr) continue;

@@ -236,16 +236,28 @@ void chan_core::dequeue(wait_queue& q, chan_wait* w) noexcept {
   w->queued = false;
 }
 
-// The first who can be woken, claimed: for good if moves do not throw, else held until settle or
-// give_back. Those that somebody else has, and goroutines whose run is over, are out of this queue
-// for good.
-chan_wait* chan_core::claim_first(wait_queue& q) noexcept {
+// A sender's element, made now if it is to be converted. That is user code, as a move is.
+void* chan_core::value_of(void* value, sink by) const {
+  if (by.put == nullptr) return value;
+  auto* c = static_cast<converted*>(by.to);
+  if (c->element == nullptr) {  // else a move of it has thrown before
+    const rt::p_lent lent;
+    by.put(c, value);
+  }
+  return c->element;
+}
+
+// The first who can be woken, claimed: for good if it is sure that nothing throws, else held until
+// settle or give_back. Those that somebody else has, and goroutines whose run is over, are out of
+// this queue for good.
+chan_wait* chan_core::claim_first(wait_queue& q, bool sure) noexcept {
   for (;;) {
     chan_wait* w = q.first.load(std::memory_order_relaxed);
     if (w == nullptr) return nullptr;
     if (!w->left_behind()) [[likely]] {
       if (w->shared == nullptr) return w;
-      if (ops_->nothrow ? w->shared->take() : w->shared->hold()) return w;
+      const bool for_good = sure && !(&q == &senders_ && w->converts());
+      if (for_good ? w->shared->take() : w->shared->hold()) return w;
     }
     dequeue(q, w);
   }
@@ -257,14 +269,14 @@ namespace {
 // out meanwhile.
 struct held_waiter {
   chan_wait* w;
-  bool nothrow;
+  bool sure;  // nothing throws: the claim was for good
   bool served = false;
 
   void serve(bool success) noexcept {
     served = true;
     w->success = success;
     w->won = true;
-    if (w->shared != nullptr && !nothrow) w->shared->settle();
+    if (w->shared != nullptr && !sure) w->shared->settle();
   }
   ~held_waiter() {
     if (!served && w->shared != nullptr && w->shared->give_back()) w->w->wake();
@@ -273,27 +285,37 @@ struct held_waiter {
 
 }  // namespace
 
-op_result chan_core::send_now(void* value, chan_wait** woken) {
+template <class Value>
+inline op_result chan_core::send_from(Value value, bool sure, chan_wait** woken) {
   if (closed_.load(std::memory_order_relaxed)) return op_result::closed;
-  if (chan_wait* r = claim_first(receivers_)) {
-    held_waiter h{r, ops_->nothrow};
-    give(r->to, value);
+  if (chan_wait* r = claim_first(receivers_, sure)) {
+    held_waiter h{r, sure};
+    give(r->to, value());
     dequeue(receivers_, r);
     h.serve(true);
     *woken = r;
     return op_result::ok;
   }
   if (count_.load(std::memory_order_relaxed) >= capacity_) return op_result::would_block;
-  push(value);
+  push(value());
   return op_result::ok;
+}
+
+op_result chan_core::send_now(void* value, chan_wait** woken) {
+  return send_from([value] { return value; }, ops_->nothrow, woken);
+}
+
+op_result chan_core::send_now(const select_case& k, chan_wait** woken) {
+  if (!k.converts()) return send_now(k.value, woken);
+  return send_from([this, &k] { return value_of(k.value, k.to); }, false, woken);
 }
 
 op_result chan_core::recv_now(sink to, chan_wait** woken) {
   const std::size_t n = count_.load(std::memory_order_relaxed);
   if (n == 0) {
-    if (chan_wait* s = claim_first(senders_)) {  // unbuffered
-      held_waiter h{s, ops_->nothrow};
-      give(to, s->value);
+    if (chan_wait* s = claim_first(senders_, ops_->nothrow)) {  // unbuffered
+      held_waiter h{s, ops_->nothrow && !s->converts()};
+      give(to, value_of(s->value, s->to));
       dequeue(senders_, s);
       h.serve(true);
       *woken = s;
@@ -301,18 +323,17 @@ op_result chan_core::recv_now(sink to, chan_wait** woken) {
     }
     return closed_.load(std::memory_order_relaxed) ? op_result::closed : op_result::would_block;
   }
-  const bool was_full = n == capacity_;
-  if (ops_->nothrow) pop(to);
-  if (was_full) {
-    if (chan_wait* s = claim_first(senders_)) {
-      held_waiter h{s, ops_->nothrow};
-      push(s->value);  // if moves may throw: into the spare cell
-      dequeue(senders_, s);
-      h.serve(true);
-      *woken = s;
-    }
+  if (chan_wait* s = n == capacity_ ? claim_first(senders_, ops_->nothrow) : nullptr) {
+    held_waiter h{s, ops_->nothrow && !s->converts()};
+    void* value = value_of(s->value, s->to);  // while nothing has changed yet
+    if (ops_->nothrow) pop(to);
+    push(value);  // if moves may throw: into the spare cell
+    dequeue(senders_, s);
+    h.serve(true);
+    *woken = s;
+    if (ops_->nothrow) return op_result::ok;
   }
-  if (!ops_->nothrow) pop(to);
+  pop(to);
   return op_result::ok;
 }
 
@@ -452,6 +473,12 @@ op_result chan_core::try_send_slow(void* value) {
   check_bubble(send_outside);
   op o(this);
   return send_now(value, &o.woken);
+}
+
+op_result chan_core::try_send_slow(const select_case& k) {
+  check_bubble(send_outside);
+  op o(this);
+  return send_now(k, &o.woken);
 }
 
 op_result chan_core::try_recv_slow(sink to) {

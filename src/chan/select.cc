@@ -167,7 +167,7 @@ select_result selection::try_one(const select_case* cases, std::size_t n) {
   }
   if (ready.empty()) return {-1, op_result::would_block};
   const select_case& k = cases[ready.winner()];
-  const op_result r = k.is_send ? k.c->try_send_slow(k.value) : k.c->try_recv_slow(k.to);
+  const op_result r = k.is_send ? k.c->try_send_slow(k) : k.c->try_recv_slow(k.to);
   return {r == op_result::would_block ? -1 : static_cast<int>(ready.winner()), r};
 }
 
@@ -193,8 +193,7 @@ select_result selection::try_all() {
     const select_case& k = cases[ready.winner()];
     g.locked = k.c;
     unlock_all(k.c);
-    const op_result r =
-        k.is_send ? k.c->send_now(k.value, &g.woken) : k.c->recv_now(k.to, &g.woken);
+    const op_result r = k.is_send ? k.c->send_now(k, &g.woken) : k.c->recv_now(k.to, &g.woken);
     if (r != op_result::would_block) return {static_cast<int>(ready.winner()), r};
     // All who waited there were somebody else's, and are out of the queue now.
     g.locked = nullptr;
@@ -290,12 +289,13 @@ select_result select_cases(const select_case* cases, std::size_t n, std::int64_t
     block_until(blocked_on::no_cases, deadline);
     return {-1, op_result::timeout};
   }
-  if (live == 1 && !may_block) {
+  const bool simple = live == 1 && !cases[order[0]].converts();
+  if (simple && !may_block) {
     const select_case& k = cases[order[0]];
     const op_result r = k.is_send ? k.c->try_send(k.value) : k.c->try_recv(k.to);
     return {r == op_result::would_block ? -1 : order[0], r};
   }
-  if (live == 1 && deadline == chan_core::forever) {
+  if (simple && deadline == chan_core::forever) {
     const select_case& k = cases[order[0]];
     return {order[0], k.is_send ? k.c->send(k.value) : k.c->recv(k.to)};
   }

@@ -99,7 +99,7 @@ struct chan_wait {
   chan_wait* prev = nullptr;
   rt::waiter* w = nullptr;
   void* value = nullptr;    // a sender's
-  sink to;                  // a receiver's
+  sink to;                  // a receiver's; a sender's: see `converted`
   claim* shared = nullptr;  // null: only one can wake it
   std::uint32_t index = 0;  // of the select's case
   bool queued = false;      // under the channel's lock
@@ -108,6 +108,8 @@ struct chan_wait {
 
   // Under the channel's lock, where moves do not throw. False: somebody else has it, or nobody may.
   bool claim_for_good() noexcept { return !left_behind() && (shared == nullptr || shared->take()); }
+  // Of a sender: what it takes to pass the value on may throw, whatever T's move does.
+  bool converts() const noexcept { return to.put != nullptr; }
   // A goroutine whose run is over never runs again: it must not be given anything.
   bool left_behind() const noexcept {
     const rt::G* g = w->g;

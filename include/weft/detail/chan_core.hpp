@@ -64,9 +64,17 @@ sink into_element(T& out) noexcept {
   }
 }
 
+// Of a send in a select whose value is converted only when it is taken: sink::to points at one, and
+// put makes the element from the caller's value and says where it is. Not of elements that are
+// copied as bytes: the short ways of send and recv do not ask.
+struct converted {
+  void* element = nullptr;
+};
+
 enum class op_result : std::uint8_t { ok, would_block, closed, timeout };
 
 struct chan_wait;
+struct select_case;
 
 // First in, first out; under the channel's lock. `first` is read outside it as a hint.
 struct wait_queue {
@@ -163,6 +171,7 @@ class chan_core {
   void destroy() noexcept;
   WEFT_API op_result try_send_slow(void* value);
   WEFT_API op_result try_recv_slow(sink to);
+  op_result try_send_slow(const select_case& k);
 
   void lock() noexcept;  // src/chan/wait.h
   void unlock() noexcept;
@@ -190,6 +199,9 @@ class chan_core {
   void pop(sink to);
   // Under the lock. would_block: must wait. *woken: whom to wake after the unlock.
   op_result send_now(void* value, chan_wait** woken);
+  op_result send_now(const select_case& k, chan_wait** woken);
+  template <class Value>
+  op_result send_from(Value value, bool sure, chan_wait** woken);
   op_result recv_now(sink to, chan_wait** woken);
   // The rest of send and recv; under the lock, without it when they return.
   op_result send_rest(void* value);
@@ -201,7 +213,8 @@ class chan_core {
   std::uint32_t take_waiters(chan_wait** out, std::uint32_t n) noexcept;
   static void enqueue(wait_queue& q, chan_wait* w) noexcept;
   static void dequeue(wait_queue& q, chan_wait* w) noexcept;
-  chan_wait* claim_first(wait_queue& q) noexcept;
+  chan_wait* claim_first(wait_queue& q, bool sure) noexcept;
+  void* value_of(void* value, sink by) const;
 
   static constexpr std::uint32_t contended = 2;
   // -- what every operation writes, under the lock: one cache line.
@@ -264,8 +277,9 @@ class chan_ref {
 struct select_case {
   chan_core* c = nullptr;  // null: never ready
   void* value = nullptr;   // of a send: moved from if it fires
-  sink to;                 // of a receive
+  sink to;                 // of a receive; of a send: see `converted`
   bool is_send = false;
+  bool converts() const noexcept { return is_send && to.put != nullptr; }
 };
 
 struct select_result {

@@ -481,5 +481,107 @@ TEST_F(Selector, VoidAndClosed) {
   });
 }
 
+// Compiled with what it is called with, and with nothing else.
+TEST_F(Select, GenericHandlers) {
+  run_on(2, [] {
+    const chan<std::string> c(1);
+    const chan<void> v(1);
+    std::size_t n = 0;
+    c.send("abc");
+    select(recv(c, [&](auto s) { n = s->size(); }));
+    EXPECT_EQ(n, 3U);
+    v.send();
+    select(recv(v, [&](auto ok) { n = ok ? 4 : 0; }));
+    EXPECT_EQ(n, 4U);
+    c.send("abcde");
+    selector r;
+    r.recv(c, [&](auto&& s) { n = s->size(); });
+    EXPECT_EQ(r.wait(), 0);
+    EXPECT_EQ(n, 5U);
+  });
+}
+
+struct base {
+  virtual ~base() = default;
+};
+struct derived : base {};
+struct wrapped {
+  static inline bool refuse = false;
+  std::string s;
+  wrapped(std::string&& x) {  // NOLINT(google-explicit-constructor)
+    if (refuse) throw std::runtime_error("refused");
+    s = std::move(x);
+  }
+};
+
+TEST_F(Select, AnRvalueIsConvertedOnlyIfItFires) {
+  run_on_each([] {
+    const chan<std::unique_ptr<base>> c;
+    auto d = std::make_unique<derived>();
+    EXPECT_EQ(select(send(c, std::move(d)), otherwise()), 1);
+    EXPECT_NE(d, nullptr);
+    EXPECT_EQ(select(send(c, std::move(d)), timeout(1ms)), 1);
+    EXPECT_NE(d, nullptr);
+    const chan<wrapped> w;
+    std::string text(100, 'w');
+    EXPECT_EQ(select(send(w, std::move(text)), send(c, std::move(d)), otherwise()), 2);
+    EXPECT_EQ(text.size(), 100U);
+
+    // One who waits gets it,
+    go([c] { EXPECT_NE(*c.recv(), nullptr); });
+    EXPECT_TRUE(eventually([&] { return receiver_waits(c); }));
+    EXPECT_EQ(select(send(c, std::move(d)), otherwise()), 0);
+    EXPECT_EQ(d, nullptr);
+    // or one who comes,
+    go([w] { EXPECT_EQ(w.recv()->s.size(), 100U); });
+    EXPECT_EQ(select(send(w, std::move(text))), 0);
+    EXPECT_TRUE(text.empty());
+    // or the buffer: when there is room,
+    const chan<wrapped> b(1);
+    text.assign(50, 'b');
+    EXPECT_EQ(select(send(b, std::move(text)), otherwise()), 0);
+    EXPECT_TRUE(text.empty());
+    // and when there will be.
+    go([b] {
+      pause(1ms);
+      EXPECT_EQ(b.recv()->s.size(), 50U);
+    });
+    text.assign(60, 'b');
+    EXPECT_EQ(select(send(b, std::move(text)), recv(chan<int>())), 0);
+    EXPECT_TRUE(text.empty());
+    EXPECT_EQ(b.recv()->s.size(), 60U);
+  });
+}
+
+// As a move that throws: the exception leaves the call that ran it, the other side goes on waiting.
+TEST_F(Select, AConversionThatThrows) {
+  run_on(2, [] {
+    for (const int capacity : {0, 1}) {
+      const chan<wrapped> c(capacity);
+      if (capacity != 0) c.send(wrapped("first"));
+      std::string text(40, 't');
+      const watched sender(
+          [&] { EXPECT_EQ(select(send(c, std::move(text)), recv(chan<int>())), 0); });
+      EXPECT_TRUE(sender.wait_parked());
+      wrapped::refuse = true;
+      EXPECT_THROW((void)c.recv(), std::runtime_error);
+      EXPECT_THROW((void)c.recv(), std::runtime_error);
+      wrapped::refuse = false;
+      if (capacity != 0) {
+        EXPECT_EQ(c.recv()->s, "first");
+      }
+      EXPECT_EQ(c.recv()->s.size(), 40U);
+      EXPECT_TRUE(sender.wait_done());
+    }
+    const chan<wrapped> c;
+    go([c] { EXPECT_EQ(c.recv()->s, "second"); });
+    EXPECT_TRUE(eventually([&] { return receiver_waits(c); }));
+    wrapped::refuse = true;
+    EXPECT_THROW(select(send(c, std::string("first"))), std::runtime_error);
+    wrapped::refuse = false;
+    EXPECT_EQ(select(send(c, std::string("second"))), 0);
+  });
+}
+
 }  // namespace
 }  // namespace weft
