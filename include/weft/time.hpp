@@ -38,6 +38,11 @@ WEFT_API bool reset_timer(chan_core* c, std::int64_t deadline, std::int64_t peri
 
 using timer_chan = recv_chan<clock::time_point>;
 
+// Called as an lvalue: a timer that is reset calls it again.
+template <class F>
+concept timer_function = std::invocable < std::decay_t<F>
+& > ;
+
 // Both at once if they are still the same.
 inline void let_go(timer_chan& c, chan_ref& own) noexcept {
   if (own.get() == nullptr || chan_access::ref(c).get() != own.get()) return;
@@ -96,7 +101,7 @@ class timer {
   explicit timer(detail::chan_core* twice) noexcept
       : c(detail::chan_access::adopt<detail::timer_chan>(detail::chan_ref(twice))), s_(twice) {}
   explicit timer(detail::chan_ref function) noexcept : s_(std::move(function)) {}
-  template <class Rep, class Period, std::invocable F>
+  template <class Rep, class Period, detail::timer_function F>
   friend timer after_func(std::chrono::duration<Rep, Period> d, F&& f);
   detail::chan_ref s_;
 };
@@ -140,10 +145,12 @@ template <class Rep, class Period>
   return ticker(d).c;
 }
 
-// f runs in a goroutine of its own.
-template <class Rep, class Period, std::invocable F>
+// f runs in a goroutine of its own. It is called as an lvalue, and again after each reset; two
+// calls may then overlap.
+template <class Rep, class Period, detail::timer_function F>
 timer after_func(std::chrono::duration<Rep, Period> d, F&& f) {
   using fn = std::decay_t<F>;
+  if (detail::is_nil(f)) detail::go_of_nil();
   auto owned = std::make_unique<fn>(std::forward<F>(f));
   timer t(detail::make_func_timer(
       detail::deadline_in(d), [](void* p) { std::invoke(*static_cast<fn*>(p)); }, owned.get(),

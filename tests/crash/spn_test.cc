@@ -16,8 +16,8 @@ void expect_fatal(const outcome& o, const std::string& what) {
 }
 
 TEST(Conformance, SPN_02_go_of_nil) {
-  for (const char* how :
-       {"function", "pointer", "pointer-with-argument", "options", "async", "scope"}) {
+  for (const char* how : {"function", "pointer", "pointer-with-argument", "options", "async",
+                          "scope", "after-func", "after-func-pointer"}) {
     SCOPED_TRACE(how);
     const outcome o = run_crash("go_nil", {how});
     expect_fatal(o, "go of nil func value");

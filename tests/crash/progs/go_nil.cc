@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPN-02: a null callable given to go, in each way there is to give it. Nothing may catch what
 // follows.
+#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <string_view>
@@ -26,6 +27,9 @@ int main(int argc, char** argv) {
         s.go(std::function<void()>());
         s.wait();
       }
+      if (how == "after-func") weft::after_func(std::chrono::hours(1), std::function<void()>());
+      if (how == "after-func-pointer")
+        weft::after_func(std::chrono::hours(1), static_cast<void (*)()>(nullptr));
     } catch (...) {
       std::puts("caught");
     }

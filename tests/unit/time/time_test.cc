@@ -24,6 +24,16 @@ using namespace std::chrono_literals;
 
 static_assert(std::chrono::is_clock_v<clock> && clock::is_steady);
 
+// A function of a timer may be called again: as an lvalue.
+struct rvalue_only {
+  void operator()() && {}
+};
+template <class F>
+concept a_timers = requires(F f) {
+  after_func(1ms, std::move(f));
+};
+static_assert(a_timers<void (*)()> && !a_timers<rvalue_only>);
+
 TEST(Time, DurationsRoundUpAndSaturate) {
   using detail::to_ns;
   EXPECT_EQ(to_ns(std::chrono::duration<double, std::nano>(0.5)), 1);
