@@ -48,7 +48,7 @@ void add_after(context_node* node, after_entry* e) noexcept {
   n->lock.unlock();
   if (live) return;
   e->claim(true);
-  await_published(n);  // f shall find it cancelled
+  await_over(n);  // f shall find it cancelled
   start_after(e);
 }
 

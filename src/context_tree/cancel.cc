@@ -4,20 +4,26 @@
 //
 //   1. claim    From the top: the reason goes into the node (the first one wins), children and
 //               functions leave its list, and the children are next. A child that has lost its last
-//               reference is left to its destructor.
-//   2. publish  From the leaves up: the error becomes visible, waiters are woken, done is closed.
-//               So whoever finds a context done finds all below it done.
+//               reference is left to its destructor. At the end one store at the top lets the
+//               errors of all be seen.
+//   2. tell     From the top again: waiters are woken, done is closed.
 //   3. finish   Functions are started, stop sources requested, references dropped: user code.
 //
-// Who comes second waits until the first has published: it is promised that all below is done.
+// So whoever finds a context done finds the error of all below it and of all above it up to where
+// the cancellation began; and those above are done too, as in Go, where a parent's done is closed
+// before its children's.
+//
+// Who comes second waits until the first has told everybody: it is promised that all below is done.
 // Waiting goes downwards only: a node that somebody else claimed first is the top of what he
 // claims. The passes 1 and 2 neither park nor call user code nor allocate, so the wait is short and
-// spins.
+// spins. The second requests the stop of the node itself too (the first may be about to, or be in
+// another callback of it): a stop source takes one request and lets the others pass.
 //
-//   CX1  reason is set ⇒ no child or function is ever linked again.
+//   CX1  reason is set ⇒ no child, function, waiter or channel is ever added, until it is over.
 //   CX2  a node in a list has a living parent; its list's lock guards its links.
-//   CX3  error is set ⇒ error is set in all below.
+//   CX3  error is seen ⇒ error is seen in all below; one cancellation is seen at one moment.
 //   CX4  at its end a node that has been claimed is in no list.
+//   CX5  done is closed ⇒ done is closed in all above, up to the top of the cancellation.
 //
 // Rejected: cancelling children under the parent's lock, as Go does. It needs a lock order down the
 // tree and recursion, and a slow subtree blocks everybody who looks at its root.
@@ -39,20 +45,9 @@ struct cancellation::passes {
   cancellation& c;
   int reason;
   const std::exception_ptr& cause;
+  cancel_node* root;
+  cancel_node** last;            // where the next one claimed goes: parents come first
   tree_link* pending = nullptr;  // children to claim, each with a reference; by tree_link::next
-  std::size_t unpublished = 0;   // of those claimed
-
-  // The node's waiters and its channel; under its lock. The channel is closed after the unlock.
-  static chan_core* publish(cancel_node* n) noexcept {
-    n->publish();
-    n->stop_due = n->stop.stop_possible();
-    while (n->first != nullptr) {  // nothing but watches is left
-      auto* w = static_cast<cancel_watch*>(n->first);
-      cancel_node::take_out(w);
-      w->call();
-    }
-    return n->done.load(std::memory_order_relaxed);
-  }
 
   bool claim(cancel_node* n) noexcept {
     n->lock.lock();
@@ -60,26 +55,25 @@ struct cancellation::passes {
       n->lock.unlock();
       return false;
     }
-    n->reason = reason;
-    n->cause = cause;
-    bool leaf = true;
+    n->claim(reason, cause, root);
+    n->stop_due = n->stop.stop_possible();
     for (tree_link *l = n->first, *next = nullptr; l != nullptr; l = next) {
       next = l->next;
-      if (l->what == tree_link::kind::watch) continue;
+      if (l->what == tree_link::kind::watch) {
+        n->watched = true;
+        continue;
+      }
       cancel_node::take_out(l);
       if (l->what == tree_link::kind::after) {
         static_cast<after_entry*>(l)->claim(true);  // from now on, it counts as started
         l->next = std::exchange(c.functions_, l);
       } else if (static_cast<cancel_node*>(l)->try_retain()) {
-        leaf = false;
         l->next = std::exchange(pending, l);
       }
     }
-    chan_core* done = leaf ? publish(n) : nullptr;
     n->lock.unlock();
-    if (done != nullptr) done->close_now();
-    if (!leaf) ++unpublished;
-    n->claimed_next = std::exchange(c.claimed_, n);
+    *last = n;
+    last = &n->claimed_next;
     return true;
   }
 
@@ -89,42 +83,55 @@ struct cancellation::passes {
       pending = l->next;
       auto* n = static_cast<cancel_node*>(l);
       if (claim(n)) continue;
-      await_published(n);
+      await_over(n);
       l->next = std::exchange(c.others_, l);
     }
   }
 
-  void publish_all() noexcept {  // keeps CX3: children are claimed after their parents
-    for (cancel_node* n = c.claimed_; unpublished != 0; n = n->claimed_next) {
-      if (n->is_published()) continue;
-      n->lock.lock();
-      chan_core* done = publish(n);
-      n->lock.unlock();
-      if (done != nullptr) done->close_now();
-      --unpublished;
+  void tell_all() noexcept {  // keeps CX5
+    for (cancel_node* n = c.claimed_; n != nullptr; n = n->claimed_next) {
+      if (n->watched) {
+        n->lock.lock();
+        while (n->first != nullptr) {  // nothing but watches is left
+          auto* w = static_cast<cancel_watch*>(n->first);
+          cancel_node::take_out(w);
+          w->call();
+        }
+        n->lock.unlock();
+      }
+      // Acquire: with context_done's release. None is made any more (CX1).
+      if (chan_core* done = n->done.load(std::memory_order_acquire)) done->close_now();
     }
   }
 };
 
 void cancellation::begin(cancel_node* root, errc why, const std::exception_ptr& cause) noexcept {
-  if (root->is_published()) {
-    await_published(root);
-    return;
-  }
-  // Nobody is stopped between claim and publish: others spin until then, on g0 too.
-  const rt::in_runtime inside;
-  passes p{*this, static_cast<int>(why), cause};
-  if (!p.claim(root)) {
-    await_published(root);
-    return;
-  }
   root_ = root;
+  if (root->is_published()) {
+    await_over(root);
+    return;
+  }
+  // Nobody is stopped between claim and the end: others spin until then, on g0 too.
+  const rt::in_runtime inside;
+  passes p{*this, static_cast<int>(why), cause, root, &claimed_};
+  if (!p.claim(root)) {
+    await_over(root);
+    return;
+  }
   p.claim_all_below();
-  p.publish_all();
+  root->show();
+  p.tell_all();
+  root->over.store(true, std::memory_order_release);  // with await_over
 }
 
 void cancellation::finish() noexcept {
-  if (root_ == nullptr) return;
+  if (claimed_ == nullptr) {
+    root_->lock.lock();
+    std::stop_source stop = root_->stop;
+    root_->lock.unlock();
+    if (stop.stop_possible()) stop.request_stop();
+    return;
+  }
   if (cancel_node* up = root_->above()) {
     up->lock.lock();
     if (root_->back != nullptr) cancel_node::take_out(root_);
@@ -149,16 +156,10 @@ void cancellation::finish() noexcept {
   }
 }
 
-// The channel too: it is closed a moment after the error has become visible, so that whom it wakes
-// finds the error.
-void await_published(const cancel_node* n) noexcept {
-  const auto is_over = [n] {
-    if (!n->is_published()) return false;
-    // Set before the node was published, or born closed.
-    const chan_core* done = n->done.load(std::memory_order_acquire);
-    return done == nullptr || done->closed();
-  };
-  for (int i = 0; !is_over(); ++i) {
+void await_over(const cancel_node* n) noexcept {
+  // Set before the caller could know that n is claimed; n holds those above it.
+  const cancel_node* top = n->top;
+  for (int i = 0; !top->over.load(std::memory_order_acquire); ++i) {
     if (i < 100) {
       rt::cpu_relax();
     } else {
@@ -174,7 +175,10 @@ void cancel(cancel_node* n, errc why, const std::exception_ptr& cause) noexcept 
 }
 
 void cancel_context(context_node* n, std::exception_ptr cause) noexcept {
+  // Whom it wakes may drop the last handles, the cancel_fn that was called among them.
+  n->retain();
   cancel(static_cast<cancel_node*>(n), errc::canceled, cause);
+  n->release();
 }
 
 }  // namespace weft::detail

@@ -8,18 +8,19 @@ namespace weft::detail {
 
 class cancellation {
  public:
-  // Claims and publishes root and all below. The caller holds a reference to it until finish().
+  // Claims root and all below, and lets it be known. The caller holds a reference until finish().
   void begin(cancel_node* root, errc why, const std::exception_ptr& cause) noexcept;
   // Starts functions, requests stops, drops references.
   void finish() noexcept;
 
  private:
   struct passes;
-  cancel_node* root_ = nullptr;     // null: somebody else was first, and there is nothing to do
+  cancel_node* root_ = nullptr;
   tree_link* functions_ = nullptr;  // to start, each with a reference; by tree_link::next
   tree_link* others_ = nullptr;     // children that somebody else had claimed, likewise
-  cancel_node* claimed_ = nullptr;  // the last first; by claimed_next; all but the root with a
-                                    // reference
+  // Parents first; by claimed_next; all but the root with a reference. Null: somebody else was
+  // first, and all but the stop source is his.
+  cancel_node* claimed_ = nullptr;
 };
 
 }  // namespace weft::detail

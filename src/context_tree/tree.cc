@@ -136,14 +136,12 @@ void enter(cancel_node* n) noexcept {
   cancel_node* up = n->above();
   if (up == nullptr) return;
   up->lock.lock();
-  if (up->reason == 0) {
-    up->link(n);
-  } else {
-    n->reason = up->reason;
-    n->cause = up->cause;
-    n->publish();
-  }
+  const bool live = up->reason == 0;
+  if (live) up->link(n);
   up->lock.unlock();
+  if (live) return;
+  await_over(up);  // keeps CX5
+  n->claim(up->reason, up->cause, up->top);
 }
 
 void leave(cancel_node* n) noexcept {
@@ -162,7 +160,7 @@ void leave(cancel_node* n) noexcept {
     }
     up->lock.unlock();
   }
-  if (fire && orphans != nullptr) await_published(up);
+  if (fire && orphans != nullptr) await_over(up);
   while (orphans != nullptr) {
     auto* e = static_cast<after_entry*>(orphans);
     orphans = e->next;
@@ -191,12 +189,17 @@ chan_ref context_done(const context_node* node) {
   if (c == nullptr) {
     chan_ref fresh(chan_core::make(0, ops_of<nothing>, n->born.bubble()));
     n->lock.lock();
+    if (n->reason != 0) {  // keeps CX1, CX5
+      n->lock.unlock();
+      await_over(n);
+      n->lock.lock();
+    }
     c = n->done.load(std::memory_order_relaxed);
     if (c == nullptr) {
       c = fresh.get();
       c->retain();  // the node's
       // Nobody knows it yet: closing wakes nobody and does not wait.
-      if (n->is_published()) c->close_now();
+      if (n->reason != 0) c->close_now();
       n->done.store(c, std::memory_order_release);
     }
     n->lock.unlock();
@@ -224,14 +227,17 @@ std::stop_token context_stop_token(const context_node* node) {
   for (;;) {
     n->lock.lock();
     if (!n->stop.stop_possible() && fresh.stop_possible()) n->stop = fresh;
-    const bool late = n->is_published();
+    const bool late = n->reason != 0;
     std::stop_source s = n->stop;
     n->lock.unlock();
     if (!s.stop_possible()) {
       fresh = std::stop_source();
       continue;
     }
-    if (late) s.request_stop();  // the canceller may not have known of it
+    if (late) {  // the canceller may not have known of it
+      await_over(n);
+      s.request_stop();
+    }
     return s.get_token();
   }
 }
@@ -243,12 +249,13 @@ bool cancel_watch::begin(const context& ctx, function f) noexcept {
   f_ = f;
   if (n == nullptr) return true;
   n->lock.lock();
-  const bool live = !n->is_published();  // claimed: the canceller is about to call us
+  const bool live = n->reason == 0;  // keeps CX1
   if (live) {
     n->link(this);
     n_ = n;
   }
   n->lock.unlock();
+  if (!live) await_over(n);  // err() shall be set
   return live;
 }
 

@@ -57,13 +57,19 @@ class context_node {
   context_node* parent() const noexcept { return parent_; }
   // Whose cancellation is ours: this node itself or the nearest above it; null: nobody's.
   context_node* canceller() const noexcept { return canceller_; }
+  // None before the cancellation that took it has taken all it takes: so a whole tree is cancelled
+  // at one moment.
   int error() const noexcept {
-    return error_.load(std::memory_order_acquire);  // with the canceller's release
+    const int e = error_.load(std::memory_order_acquire);  // with the canceller's release
+    return e == 0 || top_->visible_.load(std::memory_order_acquire) ? e : 0;  // likewise
   }
 
  protected:
   ~context_node() = default;
-  std::atomic<int> error_{0};  // of a canceller: an errc
+  // -- of a canceller.
+  std::atomic<int> error_{0};          // an errc
+  std::atomic<bool> visible_{false};   // of the top of a cancellation
+  const context_node* top_ = nullptr;  // where that began, here or above us; set before error_
 
  private:
   bool drop() noexcept {

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <tuple>
 #include <unordered_set>
 #include <vector>
 
@@ -364,6 +365,48 @@ TEST_F(Context, DoneMeansAllBelowAreDone) {
     watcher.join();
     second.join();
   }
+}
+
+// The other way round, as in Go: whoever finds a context done finds those above it done.
+TEST_F(Context, DoneMeansThoseAboveAreDone) {
+  run_on_each([] {
+    for (int round = 0; round < scaled(2000); ++round) {
+      auto [root, cancel] = with_cancel(background());
+      const context middle = with_cancel(root).first;
+      const context leaf = with_cancel(middle).first;
+      const recv_chan<void> all[] = {root.done(), middle.done(), leaf.done()};
+      go([cancel = cancel] { cancel(); });
+      const context late = with_cancel(middle).first;
+      (round % 2 == 0 ? leaf : late).done().recv();
+      for (const context& c : {root, middle}) {
+        EXPECT_TRUE(c.err());
+        EXPECT_TRUE(c.done().closed());
+      }
+    }
+  });
+}
+
+// Whom a cancellation wakes may drop every handle there is, the one that is called among them.
+TEST_F(Context, TheLastHandlesGoDuringTheCall) {
+  struct handles {
+    context ctx;
+    cancel_fn cancel;
+  };
+  run_on_each([] {
+    for (int round = 0; round < scaled(2000); ++round) {
+      auto* h = new handles;
+      std::tie(h->ctx, h->cancel) = with_cancel(background());
+      if (round % 2 == 0) {
+        after_cancel(h->ctx, [h] { delete h; });
+      } else {
+        go([h, done = h->ctx.done()] {
+          done.recv();
+          delete h;
+        });
+      }
+      h->cancel();
+    }
+  });
 }
 
 }  // namespace

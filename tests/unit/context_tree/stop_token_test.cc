@@ -111,5 +111,22 @@ TEST_F(StopToken, RequestRacesDestruction) {
   });
 }
 
+// Also when the parent's cancellation was faster and has not come to it yet.
+TEST_F(StopToken, IsRequestedWhenTheSecondCancelReturns) {
+  run_on(2, [] {
+    auto [parent, cancel_parent] = with_cancel(background());
+    auto [ctx, cancel] = with_cancel(parent);
+    const std::stop_token token = ctx.stop_token();
+    bool seen = false;
+    // Runs inside the parent's cancellation, before that requests the child's stop.
+    std::stop_callback inside(parent.stop_token(), [&, cancel = cancel] {
+      cancel();
+      seen = token.stop_requested();
+    });
+    cancel_parent();
+    EXPECT_TRUE(seen);
+  });
+}
+
 }  // namespace
 }  // namespace weft
