@@ -128,16 +128,13 @@ class shared_mutex {
 
   void lock_shared() {
     detail::preempt_point();
-    if (!try_lock_shared()) lock_shared_slow(detail::no_deadline);
+    std::uint64_t w;
+    if (!read_at_once(w)) lock_shared_slow(detail::no_deadline);
   }
   bool try_lock_shared() noexcept {
-    std::uint64_t w = word_.load(std::memory_order_relaxed);
-    while ((w & (writer | waiters)) == 0) {
-      if (word_.compare_exchange_weak(w, w + reader, std::memory_order_acquire,
-                                      std::memory_order_relaxed))
-        return true;
-    }
-    return false;
+    std::uint64_t w;
+    // A writer that waits may be of a run that is over.
+    return read_at_once(w) || ((w & writer) == 0 && try_lock_shared_slow());
   }
   template <class Rep, class Period>
   bool try_lock_shared_for(const std::chrono::duration<Rep, Period>& d) {
@@ -169,8 +166,19 @@ class shared_mutex {
   static constexpr bool last_of_many(std::uint64_t w) noexcept {
     return (w & waiters) != 0 && w < 2 * reader;
   }
+  // False: w is what is in the way.
+  bool read_at_once(std::uint64_t& w) noexcept {
+    w = word_.load(std::memory_order_relaxed);
+    while ((w & (writer | waiters)) == 0) {
+      if (word_.compare_exchange_weak(w, w + reader, std::memory_order_acquire,
+                                      std::memory_order_relaxed))
+        return true;
+    }
+    return false;
+  }
   WEFT_API bool lock_slow(std::int64_t deadline);
   WEFT_API void unlock_slow() noexcept;
+  WEFT_API bool try_lock_shared_slow() noexcept;
   WEFT_API bool lock_shared_slow(std::int64_t deadline);
   WEFT_API void unlock_shared_slow() noexcept;
 
@@ -267,6 +275,9 @@ class zero_gate {
     // Acquire: with the release of the add that brought it to zero.
     return word_.load(std::memory_order_acquire) < unit;
   }
+  // A latch's: takes n off and waits, touching nothing once those who wait may go on. False, and
+  // nothing has changed, if it would become negative.
+  WEFT_API bool arrive_and_wait(std::int64_t n);
   enum class as : std::uint8_t { wait_group, latch };
   void wait(as who) const {
     preempt_point();
@@ -461,7 +472,8 @@ requires std::invocable < std::decay_t<F>
       std::in_place, std::forward<F>(f));
 }
 
-// n permits; first come, first served, whatever each asks for.
+// n permits, any number that a ptrdiff_t holds; first come, first served, whatever each asks for.
+// One who asks for more than there will ever be waits.
 class semaphore {
  public:
   constexpr explicit semaphore(std::ptrdiff_t n) : word_(checked(n) * unit) {}
@@ -480,15 +492,16 @@ class semaphore {
     return ctx.err();
   }
   bool try_acquire(std::ptrdiff_t n = 1) {
-    std::int64_t w = word_.load(std::memory_order_relaxed);
-    const std::int64_t want = checked(n) * unit;
+    std::uint64_t w = word_.load(std::memory_order_relaxed);
+    const std::uint64_t want = checked(n) * unit;
     while ((w & waiters) == 0 && w >= want) {
       // Acquire: with release's.
       if (word_.compare_exchange_weak(w, w - want, std::memory_order_acquire,
                                       std::memory_order_relaxed))
         return true;
     }
-    return false;
+    // Those who wait may be of a run that is over.
+    return w >= (want | waiters) && try_acquire_slow(n);
   }
   template <class Rep, class Period>
   bool try_acquire_for(const std::chrono::duration<Rep, Period>& d, std::ptrdiff_t n = 1) {
@@ -501,12 +514,16 @@ class semaphore {
     return try_acquire(n) ||
            detail::before(tp, [this, n](std::int64_t t) { return acquire_slow(n, t, nullptr); });
   }
+  // Throws std::overflow_error, and changes nothing, if it cannot count so many.
   void release(std::ptrdiff_t n = 1) {
-    std::int64_t w = word_.load(std::memory_order_relaxed);
-    const std::int64_t more = checked(n) * unit;
+    std::uint64_t w = word_.load(std::memory_order_relaxed);
+    const std::uint64_t more = checked(n) * unit;
     while ((w & waiters) == 0) {
+      std::uint64_t next;
+      if (__builtin_add_overflow(w, more, &next)) [[unlikely]]
+        break;
       // Release: with the acquire of those who take them. The last touch.
-      if (word_.compare_exchange_weak(w, w + more, std::memory_order_release,
+      if (word_.compare_exchange_weak(w, next, std::memory_order_release,
                                       std::memory_order_relaxed))
         return;
     }
@@ -515,14 +532,16 @@ class semaphore {
 
  private:
   struct impl;
-  static constexpr std::int64_t unit = 2, waiters = 1;
-  static constexpr std::int64_t checked(std::ptrdiff_t n) {
-    return n >= 0 ? n : throw std::invalid_argument("weft::semaphore: negative count");
+  static constexpr std::uint64_t unit = 2, waiters = 1;  // so that PTRDIFF_MAX fits
+  static constexpr std::uint64_t checked(std::ptrdiff_t n) {
+    return n >= 0 ? static_cast<std::uint64_t>(n)
+                  : throw std::invalid_argument("weft::semaphore: negative count");
   }
+  WEFT_API bool try_acquire_slow(std::ptrdiff_t n) noexcept;
   WEFT_API bool acquire_slow(std::ptrdiff_t n, std::int64_t deadline, const context* ctx);
-  WEFT_API void release_slow(std::int64_t more) noexcept;
+  WEFT_API void release_slow(std::uint64_t more);
 
-  std::atomic<std::int64_t> word_;  // permits, and whether somebody waits
+  std::atomic<std::uint64_t> word_;  // permits, and whether somebody waits
   detail::wait_list queue_;
   detail::birthplace born_;
 };
@@ -544,8 +563,8 @@ class latch {
   bool try_wait() const noexcept { return gate_.is_zero(); }
   void wait() const { gate_.wait(detail::zero_gate::as::latch); }
   void arrive_and_wait(std::ptrdiff_t n = 1) {
-    count_down(n);
-    wait();
+    if (!gate_.arrive_and_wait(checked(n)))
+      throw std::logic_error("weft::latch: more than expected");
   }
 
  private:
@@ -564,6 +583,9 @@ class barrier_base {
   // Counts n arrivals, of which `dropped` do not come again; sets the phase they belong to. True:
   // the phase is full, and the caller completes it.
   WEFT_API bool arrive(std::ptrdiff_t n, std::ptrdiff_t dropped, std::uint64_t& phase);
+  // One arrival. True: the same. False: it has waited for the next phase, and has not looked at the
+  // barrier since: another one may have destroyed it.
+  WEFT_API bool arrive_and_wait();
   WEFT_API void next_phase() noexcept;
   void wait_for(std::uint64_t phase) const {
     preempt_point();
@@ -618,17 +640,20 @@ class barrier : detail::barrier_base {
   // Throws std::logic_error, and changes nothing, if fewer than n are expected.
   [[nodiscard]] arrival_token arrive(std::ptrdiff_t n = 1) { return arrival_token(enter(n, 0)); }
   void wait(arrival_token&& token) const { wait_for(token.phase); }
-  void arrive_and_wait() { wait_for(enter(1, 0)); }
+  void arrive_and_wait() {
+    if (barrier_base::arrive_and_wait()) complete();
+  }
   void arrive_and_drop() { enter(1, 1); }
 
  private:
   std::uint64_t enter(std::ptrdiff_t n, std::ptrdiff_t dropped) {
     std::uint64_t phase;
-    if (barrier_base::arrive(n, dropped, phase)) {
-      completion_();
-      next_phase();
-    }
+    if (barrier_base::arrive(n, dropped, phase)) complete();
     return phase;
+  }
+  void complete() noexcept {
+    completion_();
+    next_phase();
   }
   [[no_unique_address]] CompletionFunction completion_;
 };

@@ -24,6 +24,25 @@ bool barrier_base::arrive(std::ptrdiff_t n, std::ptrdiff_t dropped, std::uint64_
   return full;
 }
 
+// Counted and queued in one step: between the two the phase could end, and with it the barrier.
+bool barrier_base::arrive_and_wait() {
+  preempt_point();
+  waiting me(this);
+  me.mu.lock();
+  if (pending_ == 0) {
+    me.mu.unlock();
+    throw std::logic_error("weft::barrier: more than expected");
+  }
+  if (--pending_ == 0) {
+    me.mu.unlock();
+    return true;
+  }
+  queue_.push_back(&me);
+  rt::waits_in(me.w.g, born_.bubble());
+  me.block(rt::wait_reason::semacquire);
+  return false;
+}
+
 void barrier_base::next_phase() noexcept {
   wake_chain go;
   rt::mutex& mu = lock_of(this);

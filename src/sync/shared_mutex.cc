@@ -6,6 +6,8 @@
 // under the queues' lock, who comes next, and lets them in before it wakes them: after a writer all
 // readers that wait, after the readers the first writer. Neither kind can keep the other out.
 //
+// A writer whose run is over bars nobody: whoever finds the way barred drops such ones first.
+//
 // **W1** `waiters` is set exactly while a queue is not empty; under the lock.
 // **W2** somebody who waits implies somebody inside: the last to leave lets the next ones in.
 // **W3** while `writer` is set, or while `waiters` is set and one reader is inside, only the one
@@ -50,7 +52,10 @@ struct shared_mutex::impl {
 
   // Under the lock. A writer that gives up opens the way for the readers behind it.
   static void has_left(waiting* me, wake_chain& go) noexcept {
-    shared_mutex& m = static_cast<waiter*>(me)->m;
+    let_by(static_cast<waiter*>(me)->m, go);
+  }
+  // Under the lock: lets in those whom nobody bars any more.
+  static void let_by(shared_mutex& m, wake_chain& go) noexcept {
     std::uint64_t w = m.word_.load(std::memory_order_relaxed);
     const std::uint64_t in =
         (w & writer) == 0 && m.writers_.front() == nullptr ? take_readers(m, go) : 0;
@@ -61,6 +66,21 @@ struct shared_mutex::impl {
     }
   }
 
+  // Takes the lock, with no writer left in front whose run is over.
+  static void lock_in_order(shared_mutex& m, rt::mutex& mu) noexcept {
+    for (;;) {
+      wake_chain go;
+      mu.lock();
+      if ((m.word_.load(std::memory_order_relaxed) & waiters) != 0) let_by(m, go);
+      if (go.empty()) return;
+      mu.unlock();
+      go.wake_all();
+    }
+  }
+  static bool may_read(std::uint64_t& w) noexcept {
+    return (w & (writer | waiters)) == 0 && (w += reader) != 0;
+  }
+
   // What both lock_slows do: free tells whether the word lets us in, and what it is then.
   template <class Free>
   static bool lock(shared_mutex& m, wait_list& queue, std::int64_t deadline, rt::wait_reason why,
@@ -69,7 +89,7 @@ struct shared_mutex::impl {
     alarm clock(me, deadline);
     clock.set();
     const bool late = deadline != no_deadline && rt::clock_now() >= deadline;
-    me.mu.lock();
+    lock_in_order(m, me.mu);
     std::uint64_t w = m.word_.load(std::memory_order_relaxed);
     for (;;) {
       std::uint64_t next = w;
@@ -107,9 +127,22 @@ bool shared_mutex::lock_slow(std::int64_t deadline) {
 }
 
 bool shared_mutex::lock_shared_slow(std::int64_t deadline) {
-  return impl::lock(
-      *this, readers_, deadline, rt::wait_reason::sync_rwmutex_rlock,
-      [](std::uint64_t& w) { return (w & (writer | waiters)) == 0 && (w += reader) != 0; });
+  return impl::lock(*this, readers_, deadline, rt::wait_reason::sync_rwmutex_rlock, impl::may_read);
+}
+
+bool shared_mutex::try_lock_shared_slow() noexcept {
+  rt::mutex& mu = lock_of(this);
+  impl::lock_in_order(*this, mu);
+  std::uint64_t w = word_.load(std::memory_order_relaxed), next = w;
+  bool in = impl::may_read(next);
+  // Acquire: with the unlocks' release.
+  while (in && !word_.compare_exchange_weak(w, next, std::memory_order_acquire,
+                                            std::memory_order_relaxed)) {
+    next = w;
+    in = impl::may_read(next);
+  }
+  mu.unlock();
+  return in;
 }
 
 void shared_mutex::unlock_slow() noexcept {

@@ -91,6 +91,7 @@ class wake_chain {
     (last_ == nullptr ? first_ : last_->next) = w;
     last_ = w;
   }
+  bool empty() const noexcept { return first_ == nullptr; }
   // All of a list that was detached; those whose run is over are left where they are.
   void take(waiting* ring) noexcept;
   void wake_all() noexcept {

@@ -45,6 +45,30 @@ bool zero_gate::add(std::int64_t n) noexcept {
   }
 }
 
+bool zero_gate::arrive_and_wait(std::int64_t n) {
+  preempt_point();
+  {
+    waiting me(this);
+    me.mu.lock();
+    std::int64_t w = word_.load(std::memory_order_relaxed);
+    std::int64_t next = w - n * unit;
+    // Counted and queued in one step: with the bit set nobody gets to zero without the lock.
+    // Acq_rel as in add.
+    while (next >= unit &&
+           !word_.compare_exchange_weak(w, next | waiters, std::memory_order_acq_rel,
+                                        std::memory_order_relaxed))
+      next = w - n * unit;
+    if (next >= unit) {
+      queue_.push_back(&me);
+      rt::waits_in(me.w.g, born_.bubble());
+      me.block(rt::wait_reason::semacquire);
+      return true;
+    }
+    me.mu.unlock();
+  }
+  return add(-n);  // the last one, or one too many
+}
+
 void zero_gate::tie() noexcept {
   const std::uint32_t here = rt::current_bubble();
   rt::mutex& mu = lock_of(this);

@@ -2,6 +2,7 @@
 // weft::semaphore and weft::barrier.
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <gtest/gtest.h>
 #include <memory>
 #include <stdexcept>
@@ -12,6 +13,7 @@
 #include <weft/sync.hpp>
 
 #include "core/current.h"
+#include "support/own_page.h"
 #include "unit/sched/support.h"
 
 namespace weft {
@@ -203,6 +205,91 @@ TEST_F(Barrier, MayGoWhenWaitReturns) {
       go([p = b.get()] { p->arrive_and_drop(); });
       if (round % 2 == 0) yield();
       b->arrive_and_wait();
+    }
+  });
+}
+
+TEST_F(Semaphore, LargeCounts) {
+  constexpr std::ptrdiff_t most = PTRDIFF_MAX;
+  run_on(2, [] {
+    semaphore s(1);
+    EXPECT_FALSE(s.try_acquire(most));
+    EXPECT_FALSE(s.try_acquire(most / 2 + 1));
+    EXPECT_FALSE(s.try_acquire_for(1ms, most / 2 + 1));
+    EXPECT_TRUE(s.try_acquire());
+    EXPECT_FALSE(s.try_acquire());
+    semaphore all(most);
+    EXPECT_NE(thrown_by<std::overflow_error>([&] { all.release(); }), "");
+    EXPECT_TRUE(all.try_acquire(most));
+    EXPECT_FALSE(all.try_acquire());
+    all.release(most);
+    EXPECT_TRUE(all.try_acquire(most / 2 + 1));
+    // With one who waits for more than there is.
+    std::atomic<rt::G*> g{nullptr};
+    go([&] {
+      g = rt::current_g();
+      all.acquire(most);
+    });
+    EXPECT_TRUE(eventually([&] { return waits(g); }));
+    EXPECT_FALSE(all.try_acquire());
+    EXPECT_NE(thrown_by<std::overflow_error>([&] { all.release(most); }), "");
+    all.release(most / 2 + 1);
+  });
+}
+
+// A goroutine that was left waiting by a run that is over must not hold up others.
+TEST_F(Semaphore, OutlivesItsRun) {
+  static semaphore s(1);
+  const auto leave_one = [] {
+    run(test::with_procs(2), [] {
+      std::atomic<rt::G*> g{nullptr};
+      go([&g] {
+        g = rt::current_g();
+        s.acquire(5);
+      });
+      EXPECT_TRUE(eventually([&] { return waits(g); }));
+    });
+  };
+  leave_one();
+  EXPECT_TRUE(s.try_acquire());
+  s.release();
+  leave_one();
+  run_on(2, [] {
+    s.acquire();
+    s.release();
+  });
+  leave_one();
+  std::thread([] {
+    EXPECT_TRUE(s.try_acquire_for(10s));
+    s.release();
+  }).join();
+  leave_one();
+  // Those behind it that can go on do so as soon as somebody finds it in the way.
+  run_on(2, [] {
+    scope sc;
+    for (int i = 0; i < 4; ++i) {
+      sc.go([] {
+        s.acquire();
+        yield();
+        s.release();
+      });
+    }
+  });
+}
+
+TEST_F(Barrier, MayGoWhenArriveAndWaitReturns) {
+  run_on_each([] {
+    for (int round = 0; round < scaled(2000); ++round) {
+      auto b = test::on_own_page<barrier<>>(2);
+      event gone;
+      go([p = b.get(), &gone] {
+        p->arrive_and_wait();
+        gone.set();
+      });
+      if (round % 2 == 0) yield();
+      b->arrive_and_wait();
+      b.reset();
+      gone.wait();
     }
   });
 }

@@ -158,5 +158,49 @@ TEST_F(SharedMutex, MayGoWithItsLastUse) {
   });
 }
 
+// A writer that was left waiting by a run that is over must not bar readers.
+TEST_F(SharedMutex, OutlivesItsRun) {
+  static shared_mutex m;
+  for (const int dead : {1, 3}) {
+    m.lock_shared();
+    const auto leave_some = [dead] {
+      run(test::with_procs(2), [dead] {
+        std::atomic<int> queued{0};
+        std::atomic<rt::G*> last{nullptr};
+        for (int i = 0; i < dead; ++i) {
+          go([&] {
+            last = rt::current_g();
+            ++queued;
+            m.lock();
+          });
+          EXPECT_TRUE(eventually([&] { return queued == i + 1 && waits(last); }));
+        }
+        go([&] {  // behind them
+          last = rt::current_g();
+          ++queued;
+          m.lock_shared();
+        });
+        EXPECT_TRUE(eventually([&] { return queued == dead + 1 && waits(last); }));
+      });
+    };
+    leave_some();
+    EXPECT_TRUE(m.try_lock_shared());
+    m.unlock_shared();
+    leave_some();
+    EXPECT_TRUE(m.try_lock_shared_for(10s));
+    m.unlock_shared();
+    leave_some();
+    run_on(2, [] {
+      m.lock_shared();
+      m.unlock_shared();
+    });
+    leave_some();
+    EXPECT_FALSE(m.try_lock_for(1ms));
+    m.unlock_shared();
+    EXPECT_TRUE(m.try_lock());
+    m.unlock();
+  }
+}
+
 }  // namespace
 }  // namespace weft

@@ -10,6 +10,7 @@
 
 #include <weft/sync.hpp>
 
+#include "support/own_page.h"
 #include "unit/sched/support.h"
 
 namespace weft {
@@ -167,6 +168,33 @@ TEST_F(Latch, MayGoWhenWaitReturns) {
       if (round % 2 == 0) yield();
       l->wait();
     }
+  });
+}
+
+TEST_F(Latch, MayGoWhenArriveAndWaitReturns) {
+  run_on_each([] {
+    for (int round = 0; round < scaled(2000); ++round) {
+      auto l = test::on_own_page<latch>(3);
+      event gone;
+      go([p = l.get(), &gone] {
+        p->arrive_and_wait();
+        gone.set();
+      });
+      if (round % 2 == 0) yield();
+      l->arrive_and_wait(2);
+      l.reset();
+      gone.wait();
+    }
+  });
+}
+
+TEST_F(Latch, OneTooManyDoesNotWait) {
+  run_on(2, [] {
+    latch l(2);
+    EXPECT_NE(thrown_by<std::logic_error>([&] { l.arrive_and_wait(3); }), "");
+    l.arrive_and_wait(2);
+    l.arrive_and_wait(0);
+    EXPECT_NE(thrown_by<std::logic_error>([&] { l.arrive_and_wait(); }), "");
   });
 }
 
