@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <memory>
 #include <stdexcept>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "context_tree/tree_testing.h"
+#include "context_tree/watch.h"
 #include "unit/sched/support.h"
 #include "weft/context.hpp"
 #include "weft/select.hpp"
@@ -386,6 +388,31 @@ TEST_F(Context, DoneMeansThoseAboveAreDone) {
   });
 }
 
+// The same at each step of the cancellation: whom a child's wakes finds those above it done.
+TEST_F(Context, ThoseAboveAreDoneFirst) {
+  auto [root, cancel] = with_cancel(background());
+  const context middle = with_cancel(root).first;
+  const context leaf = with_cancel(middle).first;
+  struct look : detail::cancel_watch {
+    context above[2];
+    recv_chan<void> done[2];
+    int calls = 0, bad = 0;
+  } w;
+  for (int i : {0, 1}) {
+    w.above[i] = i == 0 ? root : middle;
+    w.done[i] = w.above[i].done();
+  }
+  ASSERT_TRUE(w.begin(leaf, [](detail::cancel_watch* self) noexcept {
+    auto* l = static_cast<look*>(self);
+    ++l->calls;
+    for (int i : {0, 1}) l->bad += !l->above[i].err() || !l->done[i].closed() ? 1 : 0;
+  }));
+  cancel();
+  w.end();
+  EXPECT_EQ(w.calls, 1);
+  EXPECT_EQ(w.bad, 0);
+}
+
 // Whom a cancellation wakes may drop every handle there is, the one that is called among them.
 TEST_F(Context, TheLastHandlesGoDuringTheCall) {
   struct handles {
@@ -407,6 +434,17 @@ TEST_F(Context, TheLastHandlesGoDuringTheCall) {
       h->cancel();
     }
   });
+  // In the call itself, and their memory is somebody else's at once.
+  auto* h = new handles;
+  std::tie(h->ctx, h->cancel) = with_cancel(background());
+  std::vector<std::string> others;
+  others.reserve(128);
+  std::stop_callback drop(h->ctx.stop_token(), [&] {
+    delete h;
+    for (std::size_t n = 16; n < 1024; n += 8) others.emplace_back(n, '\xa5');
+  });
+  h->cancel();
+  EXPECT_FALSE(others.empty());
 }
 
 }  // namespace
