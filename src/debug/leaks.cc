@@ -16,13 +16,19 @@
 // uses any more clears like any other.
 // What is not, because it says nothing about who can reach whom:
 //   - stacks of goroutines below their stack pointer, and stacks that are free;
-//   - the cells of the table of goroutines, but for the closures of those that live;
+//   - the cells of the table of goroutines, but for those that live;
 //   - the scheduler's own stacks, signal stacks that nobody stands on, our own memory and frames;
 //   - the queues of our own io_uring, where nothing is under way (that would be an errand);
 //   - the memory of a channel that suspects wait on, unless something points there. It points to
-//     those who wait, and what lies in its buffer can be had only through it.
-// All else that points to waiters needs no special care: sync objects in the heap or in globals,
-// timers, cancellations are memory, and so clear whoever waits for them.
+//     those who wait, and what lies in its buffer can be had only through it;
+//   - the same for a sync object in the heap: the whole block of malloc's that it lies in, because
+//     a pointer to any part of it, or to its end, leads to the object. Where the bounds of the
+//     block are not known for certain (heap_blocks.h) it is memory like any other. And for the
+//     state of a task, which has a cell of ours.
+// All else that points to waiters needs no special care: sync objects in globals, timers,
+// cancellations, blocks that only lead to others are memory, and so clear whoever waits for them.
+//
+// A pointer may carry a tag in the 16 bits that an address leaves, above it or, shifted, below.
 //
 // When in doubt nobody is reported but those that no memory can help (a nil channel, a select
 // without cases), and marks stay as they are. Doubt is: a thread that may hold in a register what
@@ -30,7 +36,8 @@
 // thread outside weft; a thread of the resolver, the timers, the signals or the files at work;
 // memory that cannot be read. If that is only a thread of ours on its way, we look again. Plain
 // threads inside weft stand still with their registers on their stacks (waiter.h), and have done so
-// from before the look until after it.
+// from before the look until after it. While there are any, objects in the heap are memory like any
+// other: a thread may stand on a stack that is itself a block, and nothing need point there.
 //
 // Handles of channels are counted. A count that is not accounted for by words of the leaked ones
 // means that there is a handle in a place that we do not know: it clears. It never convicts.
@@ -47,6 +54,7 @@
 #include <ucontext.h>
 
 #include "chan/wait.h"
+#include "debug/heap_blocks.h"
 #include "debug/kernel_words.h"
 #include "debug/regions.h"
 #include "file/uring.h"
@@ -87,10 +95,6 @@ namespace {
 using detail::chan_core;
 using detail::chan_view;
 
-struct span {
-  std::uintptr_t lo, hi;
-};
-
 bool before(const span& a, const span& b) noexcept { return a.lo < b.lo; }
 
 struct suspect {
@@ -102,14 +106,16 @@ struct suspect {
 
 struct edge {  // a suspect and something that it waits on
   span memory;
-  const chan_core* c;
+  std::uintptr_t until;  // the last address that points there
+  const chan_core* c;    // null: no channel
   std::uint32_t who;
   std::uint32_t thing;
   std::uint32_t next;
 };
 
-struct thing {  // what suspects wait on, with memory of its own: a channel
+struct thing {  // what suspects wait on, with memory of its own
   span memory;
+  std::uintptr_t until;
   const chan_core* c;
   std::uint32_t first, last;  // its edges
   std::uint64_t found = 0;    // words of unreachable ones that point to it
@@ -119,6 +125,11 @@ struct thing {  // what suspects wait on, with memory of its own: a channel
 struct target {
   span memory;
   std::uint32_t id;  // of a suspect; of a thing, behind those
+};
+
+struct object {  // what a suspect waits on, and where
+  std::uintptr_t at;
+  std::uint32_t who;
 };
 
 constexpr std::uint32_t none = UINT32_MAX;
@@ -141,8 +152,31 @@ bool waits(const G& g) noexcept {
          g.run_id == sched.run_id.load(memory_order_relaxed);
 }
 
+// One that stands on another stack than its own, because the program switches them, is none: what
+// it knows lies there, in memory like any other.
 bool is_suspect(const G& g) noexcept {
-  return waits(g) && g.sp != nullptr && (waits_for_others(g.reason) || is_lost(g));
+  const auto sp = reinterpret_cast<std::uintptr_t>(g.sp);
+  return waits(g) && sp >= g.stk.lo && sp < g.stk.hi && (waits_for_others(g.reason) || is_lost(g));
+}
+
+// What is waited on, but for channels; its record lies on the stack.
+WEFT_READS_STACKS const void* object_of(const G& g) noexcept {
+  const void* on = g.waiting_on.load(memory_order_relaxed);
+  switch (g.reason) {
+    case wait_reason::task_wait:
+      return detail::event_waited_for(on);
+    case wait_reason::scope_wait:
+      return on;
+    case wait_reason::sync_mutex_lock:
+    case wait_reason::sync_rwmutex_rlock:
+    case wait_reason::sync_rwmutex_lock:
+    case wait_reason::sync_cond_wait:
+    case wait_reason::sync_wait_group_wait:
+    case wait_reason::semacquire:
+      return static_cast<const detail::waiting*>(on)->object;
+    default:
+      return nullptr;
+  }
 }
 
 // One look at everything. Its arrays are in the arena; null: there is no memory, and no verdict.
@@ -163,7 +197,10 @@ class look {
  private:
   // -- who is there
   bool gather() noexcept;
-  void add_edge(std::uint32_t who, const chan_core* c) noexcept;
+  void add_edge(std::uint32_t who, span memory, std::uintptr_t until, const chan_core* c) noexcept;
+  void add_channel(std::uint32_t who, const chan_core* c) noexcept;
+  bool gather_blocks(object* objects, std::uint32_t n) noexcept;
+  bool blocks_are_the_same() noexcept;
   bool sort_things() noexcept;
   bool sort_targets() noexcept;
   std::uint32_t find(std::uintptr_t address) const noexcept;
@@ -172,13 +209,13 @@ class look {
   void see_span(span s) noexcept;
   static void see_words(void* self, const std::uintptr_t* words, std::size_t n) noexcept {
     auto* me = static_cast<look*>(self);
-    const std::uintptr_t lo = me->lowest_, reach = me->highest_ - lo;
+    const std::uintptr_t lo = me->lowest_, reach = me->highest_ - lo, mask = me->untagged_;
     for (std::size_t i = 0; i < n; ++i) {
-      if (words[i] - lo <= reach) [[unlikely]]
+      if ((words[i] & mask) - lo <= reach || (words[i] >> tag_bits) - lo <= reach) [[unlikely]]
         me->see(words[i]);
     }
   }
-  void see_closure(const G& g) noexcept;
+  void see_cell(const G& g) noexcept;
   bool see_pages(span s) noexcept;
   bool see_goroutines() noexcept;
   bool see_goroutine(const G& g) noexcept;
@@ -205,6 +242,10 @@ class look {
   std::uint32_t nedges_ = 0, room_for_edges_ = 0;
   thing* things_ = nullptr;
   std::uint32_t nthings_ = 0;
+  heap_block* blocks_ = nullptr;
+  std::uint32_t nblocks_ = 0;
+  arena_list<region> regions_;
+  arena_list<span> mallocs_;  // its own words
   target* targets_ = nullptr;
   std::uint32_t ntargets_ = 0;
   std::uint32_t* work_ = nullptr;  // reachable, and not yet looked at
@@ -219,6 +260,8 @@ class look {
   static std::size_t filter_of(std::uintptr_t address) noexcept {
     return (address >> 12) % filter_bits;
   }
+  static constexpr unsigned tag_bits = 16;
+  std::uintptr_t untagged_ = ~std::uintptr_t{0};  // all of an address
 };
 
 // Whoever else runs is stopped; what we read may still be poisoned by a sanitizer.
@@ -230,14 +273,23 @@ WEFT_READS_STACKS void look::words_in(span s, F f) noexcept {
   for (; at < end; ++at) f(*at);
 }
 
-void look::add_edge(std::uint32_t who, const chan_core* c) noexcept {
-  edge e{{}, c, who, none, suspects_[who].edges};
-  if (!chan_view{c}.memory(&e.memory.lo, &e.memory.hi)) return;
+void look::add_edge(std::uint32_t who, span memory, std::uintptr_t until,
+                    const chan_core* c) noexcept {
   if (nedges_ == room_for_edges_) {
     complete_ = false;
     return;
   }
-  edges_[nedges_++] = e;
+  edges_[nedges_++] = {memory, until, c, who, none, none};
+}
+
+// The last word of a channel does not count: malloc uses it as the beginning of the next block, and
+// points there. Whoever works on the channel at that word, its count of handles, has a handle that
+// is in the count (clear_by_handles).
+void look::add_channel(std::uint32_t who, const chan_core* c) noexcept {
+  span s;
+  if (!chan_view{c}.memory(&s.lo, &s.hi)) return;
+  const std::uintptr_t core = reinterpret_cast<std::uintptr_t>(c) + sizeof *c;
+  add_edge(who, s, std::min(core, s.hi) - sizeof(std::uintptr_t) - 1, c);
 }
 
 bool look::gather() noexcept {
@@ -256,7 +308,9 @@ bool look::gather() noexcept {
   if (n == 0) return true;
   suspects_ = memory_.array<suspect>(n);
   edges_ = memory_.array<edge>(edges);
-  if (suspects_ == nullptr || edges_ == nullptr) return false;
+  auto* objects = memory_.array<object>(n);
+  std::uint32_t nobjects = 0;
+  if (suspects_ == nullptr || edges_ == nullptr || objects == nullptr) return false;
   room_for_edges_ = edges;
   sched.gs.for_each([&](G& g) {
     if (!is_suspect(g) || nsuspects_ == n) return;
@@ -270,14 +324,53 @@ bool look::gather() noexcept {
       detail::each_channel(
           g.waiting_on.load(memory_order_relaxed),
           [](void* to, const chan_core* c) {
-            static_cast<owner*>(to)->self->add_edge(static_cast<owner*>(to)->who, c);
+            static_cast<owner*>(to)->self->add_channel(static_cast<owner*>(to)->who, c);
           },
           &me);
     } else if (g.reason == wait_reason::chan_receive || g.reason == wait_reason::chan_send) {
-      add_edge(who, static_cast<const chan_core*>(g.waiting_on.load(memory_order_relaxed)));
+      add_channel(who, static_cast<const chan_core*>(g.waiting_on.load(memory_order_relaxed)));
+    } else if (const void* o = object_of(g); o != nullptr) {
+      objects[nobjects++] = {reinterpret_cast<std::uintptr_t>(o), who};
     }
   });
-  return complete_ && sort_things() && sort_targets();
+  return complete_ && gather_blocks(objects, nobjects) && sort_things() && sort_targets();
+}
+
+bool look::gather_blocks(object* objects, std::uint32_t n) noexcept {
+  std::sort(objects, objects + n, [](const object& a, const object& b) { return a.at < b.at; });
+  // What a goroutine shares with its starter has a cell of ours.
+  sched.blocks.for_each_block([&](const small_block* first, std::size_t count) {
+    const auto lo = reinterpret_cast<std::uintptr_t>(first);
+    const object* o = std::lower_bound(
+        objects, objects + n, lo, [](const object& a, std::uintptr_t at) { return a.at < at; });
+    for (; o != objects + n && o->at < lo + count * sizeof *first; ++o) {
+      const std::uintptr_t cell = o->at - (o->at - lo) % sizeof *first;
+      add_edge(o->who, {cell, cell + sizeof *first}, cell + sizeof *first - 1, nullptr);
+    }
+  });
+  if (static_cast<std::uint32_t>(threads_still.load(memory_order_seq_cst)) != 0) return complete_;
+  blocks_ = memory_.array<heap_block>(n);
+  if (blocks_ == nullptr) return false;
+  for (std::uint32_t i = 0; i < n; ++i) blocks_[i].at = objects[i].at;
+  nblocks_ = n;
+  find_blocks(memory_, reader_, regions_, blocks_, n, mallocs_);
+  for (std::uint32_t i = 0; i < n; ++i) {
+    const heap_block& b = blocks_[i];
+    if (b.lo != 0) add_edge(objects[i].who, {b.lo, b.hi}, b.hi, nullptr);  // or to its very end
+  }
+  return complete_;
+}
+
+bool look::blocks_are_the_same() noexcept {
+  if (nblocks_ == 0) return true;
+  auto* now = memory_.array<heap_block>(nblocks_);
+  arena_list<span> ignored;
+  if (now == nullptr) return false;
+  for (std::uint32_t i = 0; i < nblocks_; ++i) now[i].at = blocks_[i].at;
+  find_blocks(memory_, reader_, regions_, now, nblocks_, ignored);
+  return std::equal(now, now + nblocks_, blocks_, [](const heap_block& a, const heap_block& b) {
+    return a.lo == b.lo && a.hi == b.hi;
+  });
 }
 
 bool look::sort_things() noexcept {
@@ -287,22 +380,16 @@ bool look::sort_things() noexcept {
   if (things_ == nullptr) return false;
   for (std::uint32_t i = 0; i < nedges_; ++i) {
     edge& e = edges_[i];
-    if (nthings_ == 0 || things_[nthings_ - 1].memory.lo != e.memory.lo)
-      things_[nthings_++] = {e.memory, e.c, i, i};
+    if (nthings_ == 0 || things_[nthings_ - 1].memory.lo != e.memory.lo) {
+      if (nthings_ != 0 && things_[nthings_ - 1].memory.hi > e.memory.lo) return false;
+      things_[nthings_++] = {e.memory, e.until, e.c, i, i};
+    }
     things_[nthings_ - 1].last = i + 1;
     e.thing = nthings_ - 1;
     e.next = suspects_[e.who].edges;
     suspects_[e.who].edges = i;
   }
   return true;
-}
-
-// The last address that points to a channel. Its last word does not count: malloc uses it as the
-// beginning of the next block, and points there. Whoever works on the channel at that word, its
-// count of handles, has a handle that is in the count (clear_by_handles).
-std::uintptr_t end_of(const thing& t) noexcept {
-  const std::uintptr_t core = reinterpret_cast<std::uintptr_t>(t.c) + sizeof *t.c;
-  return std::min(core, t.memory.hi) - sizeof(std::uintptr_t) - 1;
 }
 
 bool look::sort_targets() noexcept {
@@ -313,7 +400,7 @@ bool look::sort_targets() noexcept {
   for (std::uint32_t i = 0; i < nsuspects_; ++i)
     targets_[ntargets_++] = {{suspects_[i].stack.lo, suspects_[i].stack.hi - 1}, i};
   for (std::uint32_t i = 0; i < nthings_; ++i)
-    targets_[ntargets_++] = {{things_[i].memory.lo, end_of(things_[i])}, nsuspects_ + i};
+    targets_[ntargets_++] = {{things_[i].memory.lo, things_[i].until}, nsuspects_ + i};
   std::sort(targets_, targets_ + ntargets_,
             [](const target& a, const target& b) { return before(a.memory, b.memory); });
   for (std::uint32_t i = 0; i < ntargets_; ++i) {
@@ -323,6 +410,9 @@ bool look::sort_targets() noexcept {
     for (std::uintptr_t page = s.lo >> 12; page <= s.hi >> 12; ++page)
       filter_[page % filter_bits / 64] |= std::uint64_t{1} << page % 64;
   }
+  // Some take the highest bit of what the kernel gives too.
+  if (highest_ >> (64 - tag_bits) == 0) untagged_ >>= tag_bits;
+  if (highest_ >> (63 - tag_bits) == 0) untagged_ >>= 1;
   return true;
 }
 
@@ -344,16 +434,19 @@ void look::reach(std::uint32_t id) noexcept {
 }
 
 inline void look::see(std::uintptr_t word) noexcept {
-  if (const std::uint32_t id = find(word); id != none) reach(id);
+  for (const std::uintptr_t w : {word & untagged_, word >> tag_bits}) {
+    if (const std::uint32_t id = find(w); id != none) reach(id);
+  }
 }
 
 void look::see_span(span s) noexcept {
   words_in(s, [this](std::uintptr_t w) { see(w); });
 }
 
-void look::see_closure(const G& g) noexcept {
-  const auto at = reinterpret_cast<std::uintptr_t>(g.closure);
-  see_span({at, at + sizeof g.closure});
+// Its closure, what it has caught, its locals, and where it stands: not always on its own stack.
+void look::see_cell(const G& g) noexcept {
+  const auto at = reinterpret_cast<std::uintptr_t>(&g);
+  see_span({at, at + sizeof g});
 }
 
 // A suspect that somebody can get at may go on, and use all that it knows. Somebody who can get at
@@ -364,7 +457,7 @@ void look::follow() noexcept {
     if (id < nsuspects_) {
       const suspect& s = suspects_[id];
       see_span(s.stack);
-      see_closure(*s.g);
+      see_cell(*s.g);
       for (std::uint32_t e = s.edges; e != none; e = edges_[e].next)
         reach(nsuspects_ + edges_[e].thing);
     } else {
@@ -397,10 +490,10 @@ bool look::see_goroutine(const G& g) noexcept {
   if (s == g_status::idle || s == g_status::deadextra) return true;
   if (s == g_status::dead) {
     if (g.run != nullptr) return true;
-    see_closure(g);  // somebody is about to start it
+    see_cell(g);  // somebody is about to start it
     return !g.stk || see_pages({g.stk.lo, g.stk.hi});
   }
-  see_closure(g);
+  see_cell(g);
   if (!g.stk) return true;  // not begun
   if (&g == current_g()) {
     see_span({own_frame_, g.stk.hi});
@@ -431,10 +524,10 @@ void look::hide(std::uintptr_t lo, std::uintptr_t hi) noexcept {
   }
 }
 
-// What the search through all mappings leaves out; sorted, without overlaps.
+// What the search through all mappings leaves out; sorted.
 bool look::hide_ours() noexcept {
   constexpr std::uintptr_t scheduler_stack = 64 * 1024;
-  std::size_t n = nthings_ + chunk_registry.size() + 64;
+  std::size_t n = nthings_ + mallocs_.size() + chunk_registry.size() + nprocs() + 64;
   for (const M* m = sched.allm.load(memory_order_acquire); m != nullptr; m = m->all_next) n += 2;
   n += sched.gs.size() / slab<G>::per_block + 1;
   memory_.for_each_block([&](std::uintptr_t, std::size_t) { ++n; });
@@ -443,6 +536,7 @@ bool look::hide_ours() noexcept {
   room_for_hidden_ = n;
 
   for (std::uint32_t i = 0; i < nthings_; ++i) hide(things_[i].memory.lo, things_[i].memory.hi);
+  mallocs_.for_each([&](const span& s) { hide(s.lo, s.hi); });
   chunk_registry.for_each([&](const chunk& c) {
     const std::uintptr_t lo = c.lo.load(memory_order_acquire);
     if (lo != 0) hide(lo, lo + c.slots * c.slot);
@@ -458,6 +552,10 @@ bool look::hide_ours() noexcept {
     if (m->stopped_at == nullptr) hide(m->signals.lo(), m->signals.hi());
   }
   detail::each_uring_mapping([&](std::uintptr_t lo, std::uintptr_t hi) { hide(lo, hi); });
+  for (std::uint32_t i = 0; i < nprocs(); ++i) {  // cells that are free, and that were
+    const auto at = reinterpret_cast<std::uintptr_t>(&p_at(i)->blocks);
+    hide(at, at + sizeof(block_cache));
+  }
   if (current_g() == nullptr) hide(own_frame_ - scheduler_stack, own_frame_);
 #if defined(WEFT_ASAN)
   std::size_t scale = 0, offset = 0;
@@ -469,12 +567,11 @@ bool look::hide_ours() noexcept {
 }
 
 bool look::see_regions() noexcept {
-  arena_list<region> regions;
-  if (!list_regions(memory_, regions) || !hide_ours()) return false;
+  if (!hide_ours()) return false;
   bool ok = true;
   const span* next = hidden_;
   const span* const end = hidden_ + nhidden_;
-  regions.for_each([&](const region& r) {
+  regions_.for_each([&](const region& r) {
     std::uintptr_t at = r.lo;
     while (at < r.hi && ok) {
       while (next != end && next->hi <= at) ++next;
@@ -509,7 +606,7 @@ bool look::clear_by_handles() noexcept {
   bool any = false;
   for (std::uint32_t i = 0; i < nthings_; ++i) {
     thing& t = things_[i];
-    if (t.reachable || chan_view{t.c}.handles() <= t.found) continue;
+    if (t.reachable || t.c == nullptr || chan_view{t.c}.handles() <= t.found) continue;
     reach(nsuspects_ + i);
     any = true;
   }
@@ -518,8 +615,9 @@ bool look::clear_by_handles() noexcept {
 }
 
 bool look::decide() noexcept {
-  if (!gather()) return false;
+  if (!list_regions(memory_, regions_) || !gather()) return false;
   if (nsuspects_ == 0) return true;
+  see(own_frame_);
   if (!see_goroutines() || !see_regions()) return false;
   follow();
   bool any = false;
@@ -529,7 +627,7 @@ bool look::decide() noexcept {
   follow();
   while (clear_by_handles()) {
   }
-  return true;
+  return blocks_are_the_same();
 }
 
 // Whether somebody may know what no memory tells: for the moment, or for longer. The world is

@@ -72,6 +72,9 @@ bool parse(std::string_view text, region* out) noexcept {
   // What cannot be written now may have been once, unless it is a file's.
   if (access[1] != 'w' && (of_file || path.starts_with("[v"))) return false;
   out->sparse = !of_file && !is_shared;
+  out->what = path == "[heap]"                            ? region::kind::heap
+              : of_file && !is_shared && access[1] == 'w' ? region::kind::data
+                                                          : region::kind::other;
   // A ring of aio: the kernel has more of what lies in it.
   out->device =
       path.starts_with("/[aio]") || (path.starts_with("/dev/") && !path.starts_with("/dev/zero") &&
@@ -161,6 +164,17 @@ void region_reader::read_all(std::uintptr_t lo, std::uintptr_t hi, see_fn see, v
     see(to, words_, n);
     lo += n * sizeof(std::uintptr_t);
   }
+}
+
+const std::uintptr_t* region_reader::peek(std::uintptr_t at, std::size_t bytes,
+                                          std::size_t* got) noexcept {
+  *got = 0;
+  if (words_ == nullptr) return nullptr;
+  const int saved = errno;
+  const long k = copy(at, std::min(bytes, piece));
+  errno = saved;
+  if (k > 0) *got = static_cast<std::size_t>(k) & ~(sizeof(std::uintptr_t) - 1);
+  return words_;
 }
 
 bool region_reader::read(const region& r, std::uintptr_t lo, std::uintptr_t hi, see_fn see,

@@ -16,10 +16,17 @@
 
 namespace weft::rt {
 
+struct span {
+  std::uintptr_t lo, hi;
+};
+
 struct region {
+  enum class kind : std::uint8_t { other, heap, data };  // heap: the kernel's; data: of a file
+
   std::uintptr_t lo, hi;
   bool sparse;  // private and of no file: what is not in memory or swapped out was never written
   bool device;  // cannot be read like memory
+  kind what = kind::other;
 };
 
 // Every mapping that can be read and may have been written to. False: nobody knows.
@@ -41,6 +48,8 @@ class region_reader {
   // Shows the aligned words between lo and hi, piece by piece. False: there is more than anybody
   // could read.
   bool read(const region& r, std::uintptr_t lo, std::uintptr_t hi, see_fn see, void* to) noexcept;
+  // The words from `at`, up to `bytes`, and how many bytes there are; until the next call.
+  const std::uintptr_t* peek(std::uintptr_t at, std::size_t bytes, std::size_t* got) noexcept;
 
  private:
   void read_all(std::uintptr_t lo, std::uintptr_t hi, see_fn see, void* to) noexcept;

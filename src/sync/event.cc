@@ -8,6 +8,7 @@
 #include "sched/bubble.h"
 #include "sched/timers.h"
 #include "sched/waiter.h"
+#include "sync/wait_list.h"
 #include "weft/detail/chan_core.hpp"
 
 namespace weft::detail {
@@ -108,6 +109,10 @@ namespace {
 constexpr auto publish = [](void*, void* arg) { static_cast<event::waiting*>(arg)->publish(); };
 constexpr auto enlist = [](void*, void* arg) { static_cast<event::waiting*>(arg)->enlist(); };
 }  // namespace
+
+const void* event_waited_for(const void* waiting_on) noexcept {
+  return static_cast<const event::waiting*>(waiting_on)->e;
+}
 
 void event::wait_slow() const {
   rt::maybe_preempt();

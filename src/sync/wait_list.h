@@ -31,6 +31,8 @@
 namespace weft::detail {
 
 rt::mutex& lock_of(const void* object) noexcept;
+// The event that is waited for; waiting_on is what was given to park (wait_reason::task_wait).
+const void* event_waited_for(const void* waiting_on) noexcept;  // event.cc
 
 class wake_chain;
 
