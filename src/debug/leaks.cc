@@ -28,7 +28,9 @@
 // All else that points to waiters needs no special care: sync objects in globals, timers,
 // cancellations, blocks that only lead to others are memory, and so clear whoever waits for them.
 //
-// A pointer may carry a tag in the 16 bits that an address leaves, above it or, shifted, below.
+// A pointer is an aligned word. It may carry a tag in the 16 bits that an address leaves, above it
+// or, shifted, below, and may lie across two words, as in the records of epoll. What is kept in any
+// other form (inverted, as the difference of two) nobody can see: DESIGN 7.3 does without it.
 //
 // When in doubt nobody is reported but those that no memory can help (a nil channel, a select
 // without cases), and marks stay as they are. Doubt is: a thread that may hold in a register what
@@ -210,10 +212,17 @@ class look {
   static void see_words(void* self, const std::uintptr_t* words, std::size_t n) noexcept {
     auto* me = static_cast<look*>(self);
     const std::uintptr_t lo = me->lowest_, reach = me->highest_ - lo, mask = me->untagged_;
+    std::uintptr_t before = me->before_;
     for (std::size_t i = 0; i < n; ++i) {
-      if ((words[i] & mask) - lo <= reach || (words[i] >> tag_bits) - lo <= reach) [[unlikely]]
-        me->see(words[i]);
+      const std::uintptr_t w = words[i], half = before >> 32 | w << 32;
+      if ((w & mask) - lo <= reach || (w >> tag_bits) - lo <= reach || half - lo <= reach)
+          [[unlikely]] {
+        me->see(w);
+        me->see(half);
+      }
+      before = w;
     }
+    me->before_ = before;
   }
   void see_cell(const G& g) noexcept;
   bool see_pages(span s) noexcept;
@@ -262,6 +271,7 @@ class look {
   }
   static constexpr unsigned tag_bits = 16;
   std::uintptr_t untagged_ = ~std::uintptr_t{0};  // all of an address
+  std::uintptr_t before_ = 0;                     // the last word that was seen
 };
 
 // Whoever else runs is stopped; what we read may still be poisoned by a sanitizer.
@@ -440,7 +450,7 @@ inline void look::see(std::uintptr_t word) noexcept {
 }
 
 void look::see_span(span s) noexcept {
-  words_in(s, [this](std::uintptr_t w) { see(w); });
+  words_in(s, [this](std::uintptr_t w) { see_words(this, &w, 1); });
 }
 
 // Its closure, what it has caught, its locals, and where it stands: not always on its own stack.

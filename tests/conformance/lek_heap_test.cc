@@ -195,6 +195,7 @@ void hides_in(const char* where, Hide hide, Find find) {
 object* global = nullptr;
 void* volatile global_word = nullptr;
 std::uintptr_t global_bits = 0;
+alignas(8) char packed[16];
 thread_local object* of_the_thread = nullptr;
 std::unique_ptr<object*> in_a_block;
 
@@ -236,6 +237,14 @@ TEST(Conformance, LEK_no_false_alarm_object_known_by_a_tagged_pointer) {
     hides_in(
         "a tag below", [&](object* o) { global_bits = bits(o) << 16 | 0x1234; },
         [&] { return back(global_bits >> 16); });
+    hides_in(
+        "a packed record", [&](object* o) { std::memcpy(packed + 4, &o, sizeof o); },
+        [&] {
+          object* o;
+          std::memcpy(&o, packed + 4, sizeof o);
+          std::memset(packed, 0, sizeof packed);
+          return o;
+        });
   });
 }
 
@@ -465,6 +474,7 @@ TEST(Conformance, LEK_no_false_alarm_object_in_the_kernel) {
 
 // A stack that the program has made itself: only the one who stands on it knows where it is.
 ucontext_t home, away;
+std::atomic<bool> looked{false};
 
 void run_away() {
   std::memset(static_cast<void*>(&away), 0, sizeof away);
@@ -474,7 +484,7 @@ void run_away() {
     o.m.lock();
     o.m.unlock();
   });
-  sleep_for(50ms);
+  while (!looked) yield();
   o.release();
   while (!o.m.try_lock()) yield();
   o.m.unlock();
@@ -483,24 +493,24 @@ void run_away() {
 
 TEST(Conformance, LEK_no_false_alarm_object_on_a_stack_in_the_heap) {
   if (sanitized) GTEST_SKIP() << "it would have to be told of the switch";
-  run_clean([] {
+  run_clean(with_procs(1), [] {
     apart([] {
       go([] {
-        lock_os_thread();
-        constexpr std::size_t bytes = 12'000;
-        void* stack = std::malloc(bytes);
-        ::getcontext(&away);
-        away.uc_stack.ss_sp = stack;
-        away.uc_stack.ss_size = bytes;
-        ::makecontext(&away, run_away, 0);
-        // Hidden: all that is left are the words on that stack.
-        global_bits = ~reinterpret_cast<std::uintptr_t>(std::exchange(stack, nullptr));
-        away.uc_link = nullptr;
+        apart([] {
+          constexpr std::size_t bytes = 12'000;
+          ::getcontext(&away);
+          away.uc_stack.ss_sp = std::malloc(bytes);
+          away.uc_stack.ss_size = bytes;
+          away.uc_link = nullptr;
+          ::makecontext(&away, run_away, 0);
+          global_bits = ~reinterpret_cast<std::uintptr_t>(away.uc_stack.ss_sp);  // out of sight
+        });
         ::swapcontext(&home, &away);
         std::free(reinterpret_cast<void*>(~std::exchange(global_bits, 0)));
       });
     });
     expect_none("a stack in the heap");
+    looked = true;
   });
 }
 
