@@ -257,6 +257,8 @@ struct task_call {
   }
 };
 
+// This goroutine unwinds with an exception that nobody handles: the report comes at its end.
+WEFT_API bool is_failing() noexcept;
 // Calls f and stores what it throws; lets goexit through.
 WEFT_API void run_catching(std::exception_ptr& error, void (*f)(void*), void* arg);
 template <class F>

@@ -340,14 +340,15 @@ class wait_group {
     template <class... A>
     explicit call(wait_group* w, A&&... a) : wg(w), fn(std::forward<A>(a)...) {}
     void operator()() {
-      last.wg = wg;
-      struct guard {  // not a handler: the report wants the stack as it was at the throw
-        ticket& last;
-        ~guard() {
-          if (std::uncaught_exceptions() != 0) last.wg = nullptr;  // wait must not return before it
+      struct guard {  // no handler: the report wants the stack as it was at the throw
+        call& c;
+        bool returned = false;
+        ~guard() {  // on goexit too, but not before a report
+          if (returned || !detail::is_failing()) c.last.wg = c.wg;
         }
-      } g{last};
+      } g{*this};
       fn();
+      g.returned = true;
     }
   };
   detail::zero_gate gate_;

@@ -7,24 +7,23 @@
 #include <cxxabi.h>
 #include <exception>
 #include <typeinfo>
-#include <utility>
 
 #include "base/demangle.h"
 #include "base/print.h"
 #include "sched/last_words.h"
 #include "sched/sched.h"
 #include "weft/fault.hpp"
+#include "weft/go.hpp"
 
 namespace weft::rt {
 namespace {
 
-// What goroutines that fail were handling when they threw. Their handlers are gone by the time of
-// the report.
+// Goroutines that fail, and what they were handling when they threw, or null: the handlers are gone
+// by the time of the report.
 constinit last_words<std::exception_ptr> handled;
 
 void keep_handled(const G* g) noexcept {
-  if (std::exception_ptr e = std::current_exception())
-    handled.keep(g, [&](std::exception_ptr& kept) { kept = std::move(e); });
+  handled.keep(g, [](std::exception_ptr& kept) { kept = std::current_exception(); });
 }
 std::exception_ptr handled_by(const G* g) noexcept {
   const std::exception_ptr* kept = g != nullptr ? handled.of(g) : nullptr;
@@ -109,6 +108,15 @@ void report_uncaught(G* g) noexcept {
 }
 
 }  // namespace weft::rt
+
+namespace weft::detail {
+
+bool is_failing() noexcept {
+  const rt::G* g = rt::current_g();
+  return g != nullptr && rt::handled.of(g) != nullptr;
+}
+
+}  // namespace weft::detail
 
 // The search for a handler has come to the bottom of a goroutine: nobody has one. The trace is
 // taken now, before the unwind; the report comes when the clean-ups have run (run_closure).

@@ -35,10 +35,13 @@ TEST(Conformance, SYN_02_misuse_is_fatal) {
 }
 
 TEST(Conformance, SYN_08_an_exception_ends_the_process_before_wait_returns) {
-  const outcome o = run_crash("wait_group_throws");
-  EXPECT_EQ(o.status, 2) << o;
-  EXPECT_TRUE(o.err.starts_with("panic: test\n\ngoroutine ")) << o;
-  EXPECT_EQ(o.out, "") << o;
+  for (const char* how : {"plainly", "in-a-goexit"}) {
+    SCOPED_TRACE(how);
+    const outcome o = run_crash("wait_group_throws", {how});
+    EXPECT_EQ(o.status, 2) << o;
+    EXPECT_TRUE(o.err.starts_with("panic: test\n\ngoroutine ")) << o;
+    EXPECT_EQ(o.out, "") << o;
+  }
 }
 
 TEST(Conformance, SYN_10_repeats_allocate_nothing) {
