@@ -36,7 +36,7 @@ SWITCHES = {"weft_switch", "weft_start"}
 # a callback and a virtual call look the same in the disassembly.
 INDIRECT = [r".*"]
 # Functions (likewise) that do not come back, neither by return nor by exception: what they call is of no matter.
-DEAD_ENDS = [r"weft::rt::end_fatal\(.*"]
+DEAD_ENDS = [r"weft::rt::end_fatal\(.*", r"weft::rt::sleep_for_good\(.*"]
 # Functions that answer with an address of the calling thread; _ZTW is the wrapper of an extern thread_local.
 ADDRESS_CALLS = re.compile(r"__tls_get_addr|__errno_location|__cxa_get_globals(_fast)?|pthread_self|_ZTW.*")
 NORETURN = re.compile(r"abort|_?exit|__cxa_(throw|rethrow|bad_\w+|throw_bad\w+)|_Unwind_Resume|__assert_fail"

@@ -443,11 +443,11 @@ bool stack_walk::up() noexcept {
   return apply(row);
 }
 
-standing where_it_stands(const G* g, const void* context, bool (*inside)(std::uintptr_t)) noexcept {
+standing where_it_stands(const G* g, const void* context) noexcept {
   constexpr int deep = 500;  // a microsecond each, in a handler
   stack_walk w(registers_in_signal(context), g->stk.lo, g->stk.hi, true, nullptr);
   for (int frames = 0; frames < deep; ++frames) {
-    if (inside(w.pc())) return standing::inside;
+    if (in_library(w.pc())) return standing::inside;
     if (!w.up()) return w.came_to_the_end() ? standing::outside : standing::unknown;
   }
   return standing::unknown;
@@ -468,15 +468,14 @@ bool behind_a_call(std::uintptr_t pc) noexcept {
 
 }  // namespace
 
-WEFT_READS_STACKS std::uintptr_t* way_out(const G* g, const void* context,
-                                          bool (*inside)(std::uintptr_t)) noexcept {
+WEFT_READS_STACKS std::uintptr_t* way_out(const G* g, const void* context) noexcept {
   constexpr int deep = 500;
   stack_walk w(registers_in_signal(context), g->stk.lo, g->stk.hi, true, nullptr);
   std::uintptr_t* at = nullptr;
   for (int frames = 0; frames < deep; ++frames) {
-    const bool was_inside = inside(w.pc());
+    const bool was_inside = in_library(w.pc());
     if (!w.up()) return w.came_to_the_end() ? at : nullptr;
-    if (!was_inside || inside(w.pc())) continue;
+    if (!was_inside || in_library(w.pc())) continue;
     at = reinterpret_cast<std::uintptr_t*>(w.sp() - sizeof *at);
     if (*at != w.pc() || !behind_a_call(w.pc())) return nullptr;
   }
@@ -484,9 +483,7 @@ WEFT_READS_STACKS std::uintptr_t* way_out(const G* g, const void* context,
 }
 #else
 // A return address may be in a register, or signed.
-std::uintptr_t* way_out(const G*, const void*, bool (*)(std::uintptr_t)) noexcept {
-  return nullptr;
-}
+std::uintptr_t* way_out(const G*, const void*) noexcept { return nullptr; }
 #endif
 
 __attribute__((noinline)) registers registers_here() noexcept {

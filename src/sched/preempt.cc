@@ -83,6 +83,8 @@ constexpr int max_ranges = 32;
 constinit range libraries[max_ranges] = {};
 constinit atomic<int> nlibraries{0};
 
+}  // namespace
+
 bool in_library(std::uintptr_t a) noexcept {
   const int n = nlibraries.load(memory_order_acquire);
   for (int i = 0; i < n; ++i) {
@@ -90,6 +92,8 @@ bool in_library(std::uintptr_t a) noexcept {
   }
   return false;
 }
+
+namespace {
 
 // Rule 5. By its frames if they can be followed; else no word of its stack may point into a
 // library. The frames first: a frame that calls into a library again and again keeps old return
@@ -100,7 +104,7 @@ __attribute__((no_sanitize("address", "thread"))) bool may_stop_for_good(
   if (in_library(pc)) return false;
   const G* g = m->curg;
   if (m->stopped_at != nullptr) {
-    const standing s = where_it_stands(g, m->stopped_at, in_library);
+    const standing s = where_it_stands(g, m->stopped_at);
     if (s != standing::unknown) return s == standing::outside;
   }
   const auto from = (reinterpret_cast<std::uintptr_t>(sp) + 7) & ~std::uintptr_t{7};
@@ -131,7 +135,7 @@ M* taker(P* p) noexcept {
 void divert([[maybe_unused]] const M* m) noexcept {
 #if defined(__x86_64__)
   if (m->stopped_at == nullptr) return;
-  if (std::uintptr_t* at = way_out(m->curg, m->stopped_at, in_library))
+  if (std::uintptr_t* at = way_out(m->curg, m->stopped_at))
     *at = reinterpret_cast<std::uintptr_t>(&weft_left_landing);
 #endif
 }

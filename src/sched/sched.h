@@ -296,7 +296,8 @@ void forget_cpu_timer(M* m) noexcept;
 void preempt_here(M* m, const void* sp, std::uintptr_t pc) noexcept;
 void allow_preemption(sigset_t* before) noexcept;  // the calling thread's mask
 void restore_mask(const sigset_t& before) noexcept;
-void know_libraries() noexcept;  // where a thread must not be stopped for good
+void know_libraries() noexcept;              // where a thread must not be stopped for good
+bool in_library(std::uintptr_t a) noexcept;  // it is one of those
 
 // -- sysmon.cc
 [[noreturn]] void sysmon_main() noexcept;
@@ -313,12 +314,12 @@ void print_sched(std::int64_t now, bool detail) noexcept;
 void install_reports() noexcept;
 void keep_trace(const G* g) noexcept;  // of here: g fails, once its clean-ups have run
 
-// -- debug/cfi.cc: whether one of g's frames, interrupted at `context`, lies where `inside` says;
-// unknown: they could not be followed to the last one.
+// -- debug/cfi.cc: whether one of g's frames, interrupted at `context`, is a library's
+// (in_library); unknown: they could not be followed to the last one.
 enum class standing : std::uint8_t { outside, inside, unknown };
-standing where_it_stands(const G* g, const void* context, bool (*inside)(std::uintptr_t)) noexcept;
+standing where_it_stands(const G* g, const void* context) noexcept;
 // Where the outermost of those frames keeps its return address; null if that is not certain.
-std::uintptr_t* way_out(const G* g, const void* context, bool (*inside)(std::uintptr_t)) noexcept;
+std::uintptr_t* way_out(const G* g, const void* context) noexcept;
 
 // -- debug/attach.cc: the tool `weft` may look at this process; a failure is said on standard error
 void attach_or_warn() noexcept;

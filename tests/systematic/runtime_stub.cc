@@ -22,6 +22,11 @@ _Unwind_Reason_Code weft_uncaught(int, _Unwind_Action, _Unwind_Exception_Class, 
 
 // The switch's other half, which nobody enters here.
 extern "C" [[noreturn]] void weft_fault_throw() { std::abort(); }
+extern "C" [[noreturn]] void weft_left() { std::abort(); }
+extern "C" _Unwind_Reason_Code weft_left_unwind(int, _Unwind_Action, _Unwind_Exception_Class,
+                                                _Unwind_Exception*, _Unwind_Context*) {
+  return _URC_CONTINUE_UNWIND;
+}
 
 namespace weft::rt {
 
