@@ -39,19 +39,19 @@ file::~file() {
 
 // -- where files come from
 
-file file::open(path given, int flags, mode_t mode, std::error_code& ec) {
-  const std::string name(given);
+file file::open(path name, int flags, mode_t mode, std::error_code& ec) {
+  const std::string text(name);
   int fd = -EINVAL;  // a path that the kernel would cut off at a null byte
-  if (name.find('\0') == std::string::npos) {
+  if (text.find('\0') == std::string::npos) {
     do {
-      fd = detail::calls::open(name.c_str(), flags | O_CLOEXEC, mode);
+      fd = detail::calls::open(text.c_str(), flags | O_CLOEXEC, mode);
     } while (fd == -EINTR);
   }
   if (fd < 0) {
     ec.assign(-fd, std::system_category());
     return {};
   }
-  return file(detail::file_fd::make(fd, given, detail::file_fd::origin::opened, ec));
+  return file(detail::file_fd::make(fd, name, detail::file_fd::origin::opened, ec));
 }
 file file::open(path name, int flags, mode_t mode) {
   std::error_code ec;

@@ -47,7 +47,11 @@ class registration {
   registration(int fd, bool both) noexcept {
     const rt::in_runtime inside;
     fd_ = detail::sys::duplicate(fd);
-    err_ = fd_ < 0 ? -fd_ : rt::poll_open(fd_, &d, both);
+    if (fd_ < 0) {
+      err_ = -fd_;
+      return;
+    }
+    err_ = rt::poll_open(fd_, &d, both);
     if (err_ != 0) return;
     d->of = this;
     d->give_back = [](void* of, rt::poll_mode) noexcept { static_cast<registration*>(of)->end(); };
@@ -62,7 +66,7 @@ class registration {
  private:
   void end() noexcept {
     const rt::in_runtime inside;
-    if (err_ == 0) {
+    if (fd_ >= 0 && err_ == 0) {
       d->holder[0].store(nullptr, rt::memory_order_relaxed);
       rt::poll_evict(d);  // its timers
       rt::poll_close(d);

@@ -11,6 +11,7 @@
 // worker that is missed makes it one too many, which is on the safe side.
 #include "os/tasks.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <fcntl.h>
@@ -52,11 +53,11 @@ bool is_worker(std::string_view stat) noexcept {
 }
 
 bool is_worker(long dir, const char* tid) noexcept {
+  constexpr std::string_view file("/stat", sizeof "/stat");  // the zero too
   char path[32], text[256];
-  const std::size_t n = std::strlen(tid);
-  if (n + sizeof "/stat" > sizeof path) return false;
-  std::memcpy(path, tid, n);
-  std::memcpy(path + n, "/stat", sizeof "/stat");
+  const std::string_view name(tid);
+  if (name.size() + file.size() > sizeof path) return false;
+  std::copy(file.begin(), file.end(), std::copy(name.begin(), name.end(), path));
   const long fd = ::syscall(SYS_openat, dir, path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
   const long k = ::syscall(SYS_read, fd, text, sizeof text);

@@ -138,8 +138,8 @@ std::uint32_t poll_wake(wake_queue& q) noexcept;
 void poll_interrupt() noexcept;  // the M in the poller looks at the timers again
 // World stopped: its goroutines do not wait any more; those of `next` may.
 void poll_end_run(std::uint32_t next) noexcept;
-// What g holds of descriptors is given back: it has stopped for good. Null: what all hold that
-// stand in no thread and whose run is over. Without a lock.
-void poll_leave(const G* g) noexcept;
+// What that one holds of descriptors is given back: it has stopped for good. Null: what all hold
+// that stand in no thread and whose run is over. Without a lock.
+void poll_leave(const G* only) noexcept;
 
 }  // namespace weft::rt
