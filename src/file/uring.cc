@@ -38,6 +38,7 @@
 
 #include "base/chaos.h"
 #include "os/mutex.h"
+#include "os/tasks.h"
 #include "os/thread.h"
 #include "sched/waiter.h"
 #include "weft/thread.hpp"
@@ -106,6 +107,7 @@ bool ring::open() noexcept {
   constexpr std::uint32_t needed =
       IORING_FEAT_SINGLE_MMAP | IORING_FEAT_NODROP | IORING_FEAT_RW_CUR_POS | IORING_FEAT_FAST_POLL;
   if (rt::chaos::fault("io_uring_setup") != 0) return false;
+  rt::expect_workers();
   fd_ = static_cast<int>(::syscall(SYS_io_uring_setup, entries, &p));
   if (fd_ < 0) return false;
   const std::size_t queues = std::max(p.sq_off.array + p.sq_entries * sizeof(std::uint32_t),

@@ -8,7 +8,9 @@
 // one counts), or not at all. They stay for good, or for seconds, after one request. So if there
 // are too many threads, workers are looked for, the threads counted again, and the same workers
 // looked for again: those that were there both times were there at the moment of the count. A
-// worker that is missed makes it one too many, which is on the safe side.
+// worker that is missed makes it one too many, which is on the safe side. It takes 100 µs and more,
+// and a program with threads that are not ours is looked at again and again: so only where a ring
+// has been made.
 #include "os/tasks.h"
 
 #include <algorithm>
@@ -20,10 +22,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
+
 namespace weft::rt {
 namespace {
 
 constexpr const char* tasks = "/proc/self/task";
+constinit atomic<bool> workers_expected{false};
 
 // Each is a directory, which the kernel counts as a link to the one above; `.` and the name itself
 // are two more. One call, where the text of /proc/self/stat takes three and the sum of everybody's
@@ -119,9 +124,11 @@ struct workers {
 
 }  // namespace
 
+void expect_workers() noexcept { workers_expected.store(true, memory_order_relaxed); }
+
 std::uint32_t count_threads(std::uint32_t expected) noexcept {
   const std::uint32_t all = count_all();
-  if (all <= expected) return all;
+  if (all <= expected || !workers_expected.load(memory_order_relaxed)) return all;
   const std::uint32_t threads = count_without_workers(expected);
   return threads != 0 ? threads : all;
 }

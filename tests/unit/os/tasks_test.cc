@@ -18,6 +18,7 @@ namespace weft::rt {
 namespace {
 
 TEST(Tasks, CountsThreads) {
+  expect_workers();
   const std::uint32_t before = count_threads(0);
   ASSERT_GE(before, 1U);
   std::atomic<bool> stop{false};
@@ -38,6 +39,7 @@ TEST(Tasks, CountsThreads) {
 
 // One that a request has to be given to: to sync a file.
 TEST(Tasks, WorkersOfTheKernelAreNoThreads) {
+  expect_workers();
   const std::uint32_t before = count_threads(0);
   io_uring_params p{};
   const int ring = static_cast<int>(::syscall(SYS_io_uring_setup, 4, &p));
