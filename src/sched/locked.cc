@@ -25,7 +25,7 @@ namespace weft::rt {
 
 void start_leaving(M* m) noexcept {
   m->leaving_cpu = thread_cpu_ns(m->tid.load(memory_order_relaxed));
-  m->leaving.store(true, memory_order_relaxed);
+  if (m->leaving.exchange(true, memory_order_relaxed)) return;
   sched.leaving.fetch_add(1, memory_order_relaxed);
 }
 

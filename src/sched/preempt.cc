@@ -209,7 +209,9 @@ void preempt_here(M* m, const void* sp, std::uintptr_t pc) noexcept {
   } else if (!settle(m)) {  // not hold_p, which would stop it for good wherever it stands: rule 5
     stop_for_good(m, sp, pc);
   } else if (P* p = m->p; p == nullptr) {  // caught computing without a P
-    if (evades(m, pc)) {
+    if (left_behind(m)) {
+      stop_for_good(m, sp, pc);
+    } else if (evades(m, pc)) {
       arm_cpu_timer(m, 100'000);
     } else if (!wait_for_p(m, g)) {
       stop_for_good(m, sp, pc);

@@ -126,6 +126,14 @@ void abandon(P* p) noexcept {
   sched.left_behind.fetch_add(p->count.exited.load(memory_order_relaxed), memory_order_relaxed);
 }
 
+// Under lock. One whose P was taken while it slept, in a call or for a lock of libc. It may have
+// woken since, or wakes later.
+bool runs_without_p(const M* m) noexcept {
+  const hold_state h = m->hold.load(memory_order_acquire);
+  return !m->on_idle_list && h != hold_state::left &&
+         (h == hold_state::detached || m->strays.load(memory_order_relaxed));
+}
+
 // Under lock. Those that wait for a P in place wake without one, and stop for good where they may;
 // threads that belong to a locked goroutine end.
 void leave_threads() noexcept {
@@ -134,6 +142,7 @@ void leave_threads() noexcept {
     give_p(m, nullptr);
   }
   for (M* m = sched.allm.load(memory_order_acquire); m != nullptr; m = m->all_next) {
+    if (runs_without_p(m)) start_leaving(m);
     if (!m->waits_locked) continue;
     m->locked_g = nullptr;
     m->dying = true;
@@ -186,10 +195,19 @@ void clear_world() noexcept {
   }
 }
 
+void ask_leaving() noexcept {
+  if (!sched.preempt.load(memory_order_relaxed)) return;
+  for (M* m = sched.allm.load(memory_order_acquire); m != nullptr; m = m->all_next) {
+    if (m->leaving.load(memory_order_relaxed)) ask_to_stop(m);
+  }
+}
+
 // Those that are stopped inside libc come out of it soon, and stop there. Until they have, what
 // run's caller does next could pull the ground from under them: so run waits. Not for one that the
-// kernel keeps asleep, which stops when it wakes and computes (its timer), nor for ever.
+// kernel keeps asleep, nor for ever: it has a signal, and takes it before anything else when it
+// wakes.
 void wait_until_left() noexcept {
+  ask_leaving();
   const std::int64_t began = nanotime();
   for (;;) {
     sched.left_note.clear();

@@ -19,9 +19,11 @@
 #include "core/current.h"
 #include "sched/sched.h"
 #include "support/effort.h"
+#include "support/leaks.h"
 #include "support/migrate.h"
 #include "unit/sched/support.h"
 #include "weft/thread.hpp"
+#include "weft/time.hpp"
 
 // A namesake beside main's own type must not be taken for weft::run.
 namespace namesakes {
@@ -331,6 +333,7 @@ TEST_F(Run, LeftBehindInsideLibcNeverRunAgain) {
 #if defined(__x86_64__)
 // Those that are hardly ever met outside: the library returns, or throws, to where they stop.
 TEST_F(Run, LeftBehindMostlyInsideLibcNeverRunAgain) {
+  test::goroutines_are_left_behind = true;  // with what the library has given them
   static std::atomic<int> epoch{0}, late{0};
   static const auto copy = [] {
     static thread_local char big[1 << 20];
@@ -366,6 +369,34 @@ TEST_F(Run, LeftBehindMostlyInsideLibcNeverRunAgain) {
     });
     epoch = -round;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));  // for those who would run
+  }
+  EXPECT_EQ(late, 0);
+}
+
+// Those that had slept in a call that nobody announced, so that their P was taken, and are up again
+// when main returns.
+TEST_F(Run, LeftBehindWithoutAPNeverRunAgain) {
+  test::goroutines_are_left_behind = true;
+  static std::atomic<int> epoch{0}, late{0};
+  for (int round = 1; round <= scaled(20); ++round) {
+    epoch = round;
+    run(with_procs(2), [round] {
+      for (int i = 0; i < 4; ++i) {
+        weft::go([round] {
+          ::usleep(2000);
+          for (;;) {
+            try {
+              throw std::runtime_error("again");
+            } catch (const std::exception&) {
+            }
+            if (epoch != round) ++late;
+          }
+        });
+      }
+      weft::sleep_for(std::chrono::milliseconds(2) + std::chrono::microseconds(100 * (round % 20)));
+    });
+    epoch = -round;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   EXPECT_EQ(late, 0);
 }
