@@ -171,7 +171,7 @@ void chan_core::move(void* to, void* from) const {
   }
 }
 
-void chan_core::give(sink to, void* from) const {
+[[gnu::always_inline]] inline void chan_core::give(sink to, void* from) const {
   if (to.put != nullptr) {
     put(to, from);
   } else {
@@ -363,7 +363,8 @@ struct chan_core::op {
 // or one who waits for it. Everything else is the business of send_rest and recv_rest.
 
 // Under the lock; unlocks and wakes. w is claimed and first in q.
-inline void chan_core::hand_over(wait_queue& q, chan_wait* w, sink to, void* from) noexcept {
+[[gnu::always_inline]] inline void chan_core::hand_over(wait_queue& q, chan_wait* w, sink to,
+                                                        void* from) noexcept {
   give(to, from);
   chan_wait* next = w->next;
   q.first.store(next, std::memory_order_release);  // with looks_empty, looks_full
@@ -377,24 +378,52 @@ inline void chan_core::hand_over(wait_queue& q, chan_wait* w, sink to, void* fro
   rt::leave_rt();
 }
 
+// Under the lock; without it if it is done.
+[[gnu::always_inline]] inline chan_core::quick chan_core::quick_send(void* value) {
+  if (!plain_ || closed_.load(std::memory_order_relaxed)) [[unlikely]]
+    return quick::rest;
+  if (chan_wait* r = receivers_.first.load(std::memory_order_relaxed); r != nullptr) {
+    if (!r->claim_for_good()) return quick::rest;
+    hand_over(receivers_, r, r->to, value);
+    return quick::done;
+  }
+  const std::size_t n = count_.load(std::memory_order_relaxed);
+  if (n >= capacity_) return quick::blocks;
+  copy(cell(head_ + n), value);
+  count_.store(n + 1, std::memory_order_release);  // with looks_empty, looks_full
+  unlock();
+  return quick::done;
+}
+
+[[gnu::always_inline]] inline chan_core::quick chan_core::quick_recv(sink to) {
+  if (!plain_) [[unlikely]]
+    return quick::rest;
+  const std::size_t n = count_.load(std::memory_order_relaxed);
+  chan_wait* s = senders_.first.load(std::memory_order_relaxed);
+  if (n == 0) {
+    if (s == nullptr) return closed_.load(std::memory_order_relaxed) ? quick::rest : quick::blocks;
+    if (!s->claim_for_good()) return quick::rest;
+    hand_over(senders_, s, to, s->value);
+    return quick::done;
+  }
+  if (s != nullptr) return quick::rest;
+  give(to, cell(head_));
+  head_ = head_ + 1 < cells_ ? head_ + 1 : 0;
+  count_.store(n - 1, std::memory_order_release);  // with looks_empty, looks_full
+  unlock();
+  return quick::done;
+}
+
 op_result chan_core::send(void* value) {
   rt::maybe_preempt();
   lock();
-  if (plain_ && !closed_.load(std::memory_order_relaxed)) [[likely]] {
-    chan_wait* r = receivers_.first.load(std::memory_order_relaxed);
-    if (r == nullptr) {
-      const std::size_t n = count_.load(std::memory_order_relaxed);
-      if (n < capacity_) {
-        copy(cell(head_ + n), value);
-        count_.store(n + 1, std::memory_order_release);  // with looks_empty, looks_full
-        unlock();
-        return op_result::ok;
-      }
-      return send_wait(value);
-    } else if (r->claim_for_good()) {
-      hand_over(receivers_, r, r->to, value);
+  switch (quick_send(value)) {
+    case quick::done:
       return op_result::ok;
-    }
+    case quick::blocks:
+      return send_wait(value);
+    case quick::rest:
+      break;
   }
   return send_rest(value);
 }
@@ -402,23 +431,13 @@ op_result chan_core::send(void* value) {
 op_result chan_core::recv(sink to) {
   rt::maybe_preempt();
   lock();
-  if (plain_) [[likely]] {
-    const std::size_t n = count_.load(std::memory_order_relaxed);
-    chan_wait* s = senders_.first.load(std::memory_order_relaxed);
-    if (n == 0) {
-      if (s == nullptr) {
-        if (!closed_.load(std::memory_order_relaxed)) return recv_wait(to);
-      } else if (s->claim_for_good()) {
-        hand_over(senders_, s, to, s->value);
-        return op_result::ok;
-      }
-    } else if (s == nullptr) {
-      give(to, cell(head_));
-      head_ = head_ + 1 < cells_ ? head_ + 1 : 0;
-      count_.store(n - 1, std::memory_order_release);  // with looks_empty, looks_full
-      unlock();
+  switch (quick_recv(to)) {
+    case quick::done:
       return op_result::ok;
-    }
+    case quick::blocks:
+      return recv_wait(to);
+    case quick::rest:
+      break;
   }
   return recv_rest(to);
 }
@@ -471,11 +490,22 @@ op_result chan_core::recv_wait(sink to) {
 
 op_result chan_core::try_send_slow(void* value) {
   check_bubble(send_outside);
-  op o(this);
+  lock();
+  switch (quick_send(value)) {
+    case quick::done:
+      return op_result::ok;
+    case quick::blocks:
+      unlock();
+      return op_result::would_block;
+    case quick::rest:
+      break;
+  }
+  op o(this, already_locked{});
   return send_now(value, &o.woken);
 }
 
 op_result chan_core::try_send_slow(const select_case& k) {
+  if (!k.converts()) return try_send_slow(k.value);
   check_bubble(send_outside);
   op o(this);
   return send_now(k, &o.woken);
@@ -483,7 +513,17 @@ op_result chan_core::try_send_slow(const select_case& k) {
 
 op_result chan_core::try_recv_slow(sink to) {
   check_bubble(receive_outside);
-  op o(this);
+  lock();
+  switch (quick_recv(to)) {
+    case quick::done:
+      return op_result::ok;
+    case quick::blocks:
+      unlock();
+      return op_result::would_block;
+    case quick::rest:
+      break;
+  }
+  op o(this, already_locked{});
   return recv_now(to, &o.woken);
 }
 

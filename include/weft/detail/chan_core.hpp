@@ -203,6 +203,9 @@ class chan_core {
   template <class Value>
   op_result send_from(Value value, bool sure, chan_wait** woken);
   op_result recv_now(sink to, chan_wait** woken);
+  enum class quick : std::uint8_t { done, blocks, rest };
+  quick quick_send(void* value);
+  quick quick_recv(sink to);
   // The rest of send and recv; under the lock, without it when they return.
   op_result send_rest(void* value);
   op_result recv_rest(sink to);
