@@ -3,6 +3,8 @@
 // docs/testing.md.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -13,6 +15,13 @@
 #include <utility>
 
 #include <weft/go.hpp>
+
+namespace weft::net {
+class conn;
+}  // namespace weft::net
+namespace weft::detail {
+class memory_network;
+}  // namespace weft::detail
 
 namespace weft::testing {
 
@@ -71,5 +80,38 @@ decltype(auto) bubble(std::uint64_t seed, F&& f) {
   if (!c.result.has_value()) throw goexited();
   return static_cast<R>(c.result.take());
 }
+
+// While one lives, all that its bubble dials, listens to and resolves with <weft/net.hpp> is in
+// memory; without one it is the machine's. Every wait is durable, deadlines are virtual, and
+// nothing leaves the bubble: outside, such a conn can only be closed (else
+// std::errc::operation_not_permitted). fd() is -1, and dup() is not supported.
+//
+// localhost is 127.0.0.1, every other name a host of this network: 10.0.0.2, 10.0.0.3, … in the
+// order of first use. A listener of any address hears what is sent to all of them.
+class WEFT_API network {
+ public:
+  struct options {
+    // Of a connect, of each part of a stream and of each datagram, in virtual time. Drawn by the
+    // seed, as is everything here.
+    std::chrono::nanoseconds min_delay{0}, max_delay{1'000'000};
+    bool partial = true;             // reads and writes often take only a part
+    double resets = 0;               // the chance of a write to reset its connection
+    double losses = 0;               // of a datagram of UDP to be lost; they overtake one another
+    std::size_t window = 64 * 1024;  // bytes that nobody has read, before writes wait
+  };
+
+  // std::logic_error outside a bubble, and if it has one already; std::invalid_argument.
+  network();
+  explicit network(const options& o);
+  network(const network&) = delete;
+  network& operator=(const network&) = delete;
+  ~network();  // connections that are there go on
+
+ private:
+  std::shared_ptr<detail::memory_network> impl_;
+};
+
+// Both ends of a connection of this bubble's network, which there must be (std::logic_error).
+WEFT_API std::pair<net::conn, net::conn> pipe();
 
 }  // namespace weft::testing

@@ -72,7 +72,7 @@ std::pair<std::size_t, address> packet_conn::read_from(buffer b) const {
 std::size_t conn::read_some(buffer b, std::error_code& ec) const {
   if (closed(s_, ec)) return 0;
   const bool nothing = b.empty() && s_->is_stream();  // an empty datagram is one
-  return count(s_->call(poll_mode::read, ec, [&](int fd) noexcept {
+  return count(s_->call(poll_mode::read, ec, [b, nothing](auto fd) noexcept {
     return nothing ? 0 : receive(fd, b.data(), std::min(b.size(), most));
   }));
 }
@@ -82,13 +82,13 @@ std::size_t conn::read_some(buffers bs, std::error_code& ec) const {
   iovec v[batch];
   const std::size_t n = gather(bs, 0, v);
   return count(s_->call(poll_mode::read, ec,
-                        [&](int fd) noexcept { return n == 0 ? 0 : receive(fd, v, n); }));
+                        [&](auto fd) noexcept { return n == 0 ? 0 : receive(fd, v, n); }));
 }
 
 std::size_t conn::read_full(buffer b, std::error_code& ec) const {
   if (closed(s_, ec)) return 0;
   const std::size_t n =
-      s_->call_all(poll_mode::read, b.size(), ec, [&](int fd, std::size_t done) noexcept {
+      s_->call_all(poll_mode::read, b.size(), ec, [b](auto fd, std::size_t done) noexcept {
         return b.empty() ? 0 : receive(fd, b.data() + done, std::min(b.size() - done, most));
       });
   if (!ec && n < b.size()) ec = weft::errc::unexpected_eof;
@@ -98,14 +98,16 @@ std::size_t conn::read_full(buffer b, std::error_code& ec) const {
 std::size_t conn::write_all(const_buffer b, std::error_code& ec) const {
   if (closed(s_, ec)) return 0;
   const bool nothing = b.empty() && s_->is_stream();
-  return s_->call_all(poll_mode::write, b.size(), ec, [&](int fd, std::size_t done) noexcept {
-    return nothing ? 0 : detail::sys::send(fd, b.data() + done, std::min(b.size() - done, most));
-  });
+  return s_->call_all(
+      poll_mode::write, b.size(), ec, [b, nothing](auto fd, std::size_t done) noexcept {
+        return nothing ? 0
+                       : detail::sys::send(fd, b.data() + done, std::min(b.size() - done, most));
+      });
 }
 
 std::size_t conn::write_all(const_buffers bs, std::error_code& ec) const {
   if (closed(s_, ec)) return 0;
-  return s_->call_all(poll_mode::write, total(bs), ec, [&](int fd, std::size_t done) noexcept {
+  return s_->call_all(poll_mode::write, total(bs), ec, [&](auto fd, std::size_t done) noexcept {
     iovec v[batch];
     const std::size_t n = gather(bs, done, v);
     return n == 0 ? 0 : detail::sys::send(fd, v, n);
@@ -115,7 +117,7 @@ std::size_t conn::write_all(const_buffers bs, std::error_code& ec) const {
 std::size_t conn::write_some(const_buffer b, std::error_code& ec) const {
   if (closed(s_, ec)) return 0;
   const bool nothing = b.empty() && s_->is_stream();
-  return count(s_->call(poll_mode::write, ec, [&](int fd) noexcept {
+  return count(s_->call(poll_mode::write, ec, [b, nothing](auto fd) noexcept {
     return nothing ? 0 : detail::sys::send(fd, b.data(), std::min(b.size(), most));
   }));
 }
@@ -124,13 +126,14 @@ std::size_t conn::write_some(const_buffers bs, std::error_code& ec) const {
   if (closed(s_, ec)) return 0;
   iovec v[batch];
   const std::size_t n = gather(bs, 0, v);
-  return count(s_->call(poll_mode::write, ec,
-                        [&](int fd) noexcept { return n == 0 ? 0 : detail::sys::send(fd, v, n); }));
+  return count(s_->call(poll_mode::write, ec, [&](auto fd) noexcept {
+    return n == 0 ? 0 : detail::sys::send(fd, v, n);
+  }));
 }
 
 std::size_t conn::send_file(int file, off_t offset, std::size_t n, std::error_code& ec) const {
   if (closed(s_, ec)) return 0;
-  return s_->call_all(poll_mode::write, n, ec, [&](int fd, std::size_t done) noexcept {
+  return s_->call_all(poll_mode::write, n, ec, [=](auto fd, std::size_t done) noexcept {
     const std::size_t part = std::min<std::size_t>(n - done, 4U << 20);
     return n == 0 ? 0 : detail::sys::send_file(fd, file, offset + static_cast<off_t>(done), part);
   });
@@ -140,7 +143,7 @@ std::pair<std::size_t, address> packet_conn::read_from(buffer b, std::error_code
   if (closed(s_, ec)) return {};
   sockaddr_storage from;
   socklen_t size = 0;
-  const long r = s_->call(poll_mode::read, ec, [&](int fd) noexcept {
+  const long r = s_->call(poll_mode::read, ec, [&](auto fd) noexcept {
     size = sizeof from;
     return detail::sys::receive_from(fd, b.data(), std::min(b.size(), most),
                                      reinterpret_cast<sockaddr*>(&from), &size);
@@ -151,7 +154,7 @@ std::pair<std::size_t, address> packet_conn::read_from(buffer b, std::error_code
 
 std::size_t packet_conn::write_to(const_buffer b, const address& to, std::error_code& ec) const {
   if (closed(s_, ec)) return 0;
-  return count(s_->call(poll_mode::write, ec, [&](int fd) noexcept {
+  return count(s_->call(poll_mode::write, ec, [&](auto fd) noexcept {
     return detail::sys::send_to(fd, b.data(), b.size(), to.data(), to.size());
   }));
 }
@@ -172,20 +175,20 @@ address conn::remote_addr() const { return s_ == nullptr ? address() : s_->remot
 // -- what is set, not read or written
 
 void conn::close_write(std::error_code& ec) const noexcept {
-  if (!closed(s_, ec)) s_->control(ec, [](int fd) { return detail::sys::shutdown(fd, SHUT_WR); });
+  if (!closed(s_, ec)) s_->control(ec, [](auto fd) { return detail::sys::shutdown(fd, SHUT_WR); });
 }
 void conn::close_read(std::error_code& ec) const noexcept {
-  if (!closed(s_, ec)) s_->control(ec, [](int fd) { return detail::sys::shutdown(fd, SHUT_RD); });
+  if (!closed(s_, ec)) s_->control(ec, [](auto fd) { return detail::sys::shutdown(fd, SHUT_RD); });
 }
 void conn::set_no_delay(bool on, std::error_code& ec) const noexcept {
   if (closed(s_, ec)) return;
-  s_->control(ec, [on](int fd) {
+  s_->control(ec, [on](auto fd) {
     return detail::sys::set_option(fd, IPPROTO_TCP, TCP_NODELAY, on ? 1 : 0);
   });
 }
 void conn::set_linger(int seconds, std::error_code& ec) const noexcept {
   if (closed(s_, ec)) return;
-  s_->control(ec, [seconds](int fd) { return detail::sys::set_linger(fd, seconds); });
+  s_->control(ec, [seconds](auto fd) { return detail::sys::set_linger(fd, seconds); });
 }
 void conn::close_write() const {
   std::error_code ec;

@@ -15,6 +15,7 @@
 #include <netinet/tcp.h>
 
 #include "context_tree/watch.h"
+#include "net/memory.h"
 #include "net/socket.h"
 #include "os/thread.h"
 #include "sched/bubble.h"
@@ -86,6 +87,12 @@ attempt connect_once(const network_kind& k, const net::address& to, const contex
   attempt a;
   a.where = to;
   if (ctx != nullptr && (a.ec = ctx->err())) return a;
+  if (memory_network* mem = memory_network::current()) [[unlikely]] {
+    auto end = mem->connect(k, to, ctx, until, a.ec);
+    if (!a.ec) a.s = net_fd::make(std::move(end), k.name, a.ec);
+    a.c = net::conn(a.s);
+    return a;
+  }
   const int fd = sys::socket(to.family(), k.type);
   if (fd < 0) {
     a.ec = system_code(fd);

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
+#include "net/memory.h"
 #include "net/socket.h"
 
 namespace weft::detail {
@@ -38,10 +39,11 @@ struct bound_socket {
   const char* network = "";  // a literal
   bool has_file = false;
   net::address at;
+  std::unique_ptr<memory_socket> mem = nullptr;  // in a bubble's network; then there is no fd
 };
 
 bound_socket open_socket(std::string_view network, std::string_view text, bool packets,
-                         failure& f) {
+                         memory_network* mem, failure& f) {
   const network_kind k = kind_of(network);
   if (k.name == nullptr || (k.type == SOCK_DGRAM) != packets) {
     f = unknown_network(network);
@@ -56,6 +58,13 @@ bound_socket open_socket(std::string_view network, std::string_view text, bool p
                           [](const net::address& a) { return a.is_ipv6(); });
   for (const net::address& a : list) {
     f = {{}, any ? std::string(text) : a.to_string()};
+    if (mem != nullptr) [[unlikely]] {
+      int err = 0;
+      auto s = mem->listen(k, a, err, f.call);
+      if (s != nullptr) return {-1, k.name, false, a, std::move(s)};
+      f.ec = system_code(err);
+      continue;
+    }
     const bool has_file = a.is_unix() && a.to_string()[0] != '@';
     if (const int fd = bound_fd(k, a, f); fd >= 0) return {fd, k.name, has_file, a};
   }
@@ -63,7 +72,9 @@ bound_socket open_socket(std::string_view network, std::string_view text, bool p
 }
 
 net_fd* open_listener(std::string_view network, std::string_view text, bool packets, failure& f) {
-  const bound_socket b = open_socket(network, text, packets, f);
+  bound_socket b = open_socket(network, text, packets, memory_network::current(), f);
+  if (b.mem != nullptr) [[unlikely]]
+    return net_fd::make(std::move(b.mem), b.network, f.ec);
   if (b.fd < 0) return nullptr;
   f.call = "epoll_ctl";
   net_fd* s = net_fd::make(b.fd, b.network, f.ec);
@@ -80,7 +91,7 @@ net_fd* open_listener(std::string_view network, std::string_view text, bool pack
 
 int listen_unpolled(std::string_view network, std::string_view text) {
   failure f;
-  const bound_socket b = open_socket(network, text, false, f);
+  const bound_socket b = open_socket(network, text, false, nullptr, f);
   if (b.fd < 0) throw_failure("listen", network, f);
   return b.fd;
 }
@@ -129,6 +140,17 @@ packet_conn listen_packet(std::string_view network, const address& at, std::erro
   return listen_packet(network, at.to_string(), ec);
 }
 
+namespace {
+
+conn accept_in_memory(net_fd* l, std::error_code& ec) {
+  std::unique_ptr<memory_socket> end;
+  const auto take = [&end](memory_socket* s) noexcept { return accept_memory(s, end); };
+  l->call_in_memory(rt::poll_mode::read, ec, take);
+  return conn(ec ? nullptr : net_fd::make(std::move(end), l->network, ec));
+}
+
+}  // namespace
+
 address listener::addr() const { return s_ == nullptr ? address() : s_->local; }
 
 conn listener::accept(std::error_code& ec) const {
@@ -136,6 +158,8 @@ conn listener::accept(std::error_code& ec) const {
     ec = weft::errc::closed;
     return {};
   }
+  if (s_->in_memory()) [[unlikely]]
+    return accept_in_memory(s_, ec);
   sockaddr_storage from{};
   socklen_t size = 0;
   const long fd = s_->call(rt::poll_mode::read, ec, [&](int l) noexcept -> long {

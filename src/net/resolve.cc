@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names to addresses, without blocking a P: getaddrinfo runs on threads of its own, and the caller
-// waits on a channel. Numbers need no thread.
+// waits on a channel. Numbers need no thread, nor do the names of a bubble's own network
+// (memory.h).
 //
 // Rejected: a resolver of our own (nsswitch, mDNS and /etc/hosts are libc's), and one thread a
 // lookup (a burst of dials would be a burst of threads). Up to max_threads are started as lookups
@@ -20,6 +21,7 @@
 #include <netinet/in.h>
 #include <stdexcept>
 
+#include "net/memory.h"
 #include "net/socket.h"
 #include "os/clock.h"
 #include "os/futex.h"
@@ -233,7 +235,13 @@ std::vector<net::address> lookup(const network_kind& k, std::string_view host,
   f.unresolved = true;
   const auto of_service = [&] { return "lookup " + std::string(k.name) + "/" + std::string(port); };
   std::uint16_t n = 0;
-  const port_kind kind = read_port(port, n);
+  port_kind kind = read_port(port, n);
+  memory_network* const mem = memory_network::current();
+  if (mem != nullptr && kind == port_kind::name) [[unlikely]] {
+    n = memory_network::service(k.name, port);
+    if (n == 0) return unknown_port(of_service(), "");
+    kind = port_kind::number;
+  }
   if (kind == port_kind::invalid)
     return unknown_port("address " + std::string(port), "invalid port");
   if (has_zero(port)) return unknown_port(of_service(), "");  // libc would read up to it
@@ -249,6 +257,8 @@ std::vector<net::address> lookup(const network_kind& k, std::string_view host,
     f.ec = net::errc::no_such_host;
     return {};
   }
+  if (mem != nullptr) [[unlikely]]
+    return mem->lookup(k.family, host, n, passive);
   auto q = std::make_unique<question>();
   q->host = host;
   q->port = service;

@@ -30,6 +30,18 @@ net_fd* net_fd::make(int fd, const char* network, std::error_code& ec) {
   return s;
 }
 
+net_fd* net_fd::make(std::unique_ptr<memory_socket> s, const char* network, std::error_code& ec) {
+  memory_socket* const m = s.get();
+  auto* made = new (std::nothrow) net_fd(std::move(s), network);
+  if (made == nullptr) {
+    m->close();
+    ec = system_code(-ENOMEM);
+    return nullptr;
+  }
+  ec.clear();
+  return made;
+}
+
 void unlink_file_of(const net::address& a) noexcept {
   sys::unlink(reinterpret_cast<const sockaddr_un*>(a.data())->sun_path);
 }
@@ -45,7 +57,11 @@ void net_fd::close(std::error_code& ec) {
     return;
   }
   ec.clear();
-  rt::poll_evict(desc_);
+  if (mem_ != nullptr) {
+    mem_->close();
+  } else {
+    rt::poll_evict(desc_);
+  }
   if (unlink_on_close) unlink_file_of(local);
   if (mu_.leave()) really_close();
 }
@@ -57,8 +73,10 @@ void net_fd::drop() noexcept {
 }
 
 void net_fd::really_close() noexcept {
-  rt::poll_close(desc_);
-  sys::close(fd_);
+  if (mem_ == nullptr) {
+    rt::poll_close(desc_);
+    sys::close(fd_);
+  }
   release();
 }
 
@@ -68,7 +86,16 @@ void net_fd::release() noexcept {
 }
 
 void net_fd::set_deadline(unsigned modes, std::int64_t when, std::error_code& ec) {
+  if (mem_ != nullptr && !mem_->inside()) {
+    not_here(ec);
+    return;
+  }
   const user in(*this);
+  if (mem_ != nullptr && in.entered()) {
+    mem_->set_deadline(modes, when);
+    ec.clear();
+    return;
+  }
   if (!in.entered() || !rt::poll_set_deadline(desc_, modes, when)) {
     refused(ec);
     return;
@@ -110,7 +137,7 @@ int socket_handle::dup(std::error_code& ec) const noexcept {
     ec = errc::closed;
     return -1;
   }
-  return s_->control(ec, [](int fd) { return sys::duplicate(fd); });
+  return s_->control(ec, [](auto fd) { return sys::duplicate(fd); });
 }
 
 void socket_handle::deadline(unsigned modes, std::int64_t when,

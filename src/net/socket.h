@@ -6,6 +6,9 @@
 // its last user has left (fd_mutex.h), the object when the handle has gone too. As with any object,
 // the handle must not be destroyed while one of its members runs; it may be closed.
 //
+// In a bubble that has a network of its own (memory.h) a socket in memory stands in the place of
+// the descriptor; every other line is the same for both.
+//
 // Every call tries first and waits only when the kernel says EAGAIN. Nothing is allocated per call.
 #pragma once
 
@@ -15,6 +18,7 @@
 #include <system_error>
 
 #include "net/fd_mutex.h"
+#include "net/memory.h"
 #include "net/sys.h"
 #include "sched/netpoll.h"
 #include "sched/park.h"
@@ -30,6 +34,7 @@ class net_fd {
  public:
   // Takes fd over, and closes it if there is an error.
   static net_fd* make(int fd, const char* network, std::error_code& ec);
+  static net_fd* make(std::unique_ptr<memory_socket> s, const char* network, std::error_code& ec);
 
   const char* network;         // "tcp", …: a literal
   net::address local, remote;  // set before it is shared
@@ -42,15 +47,25 @@ class net_fd {
   void drop() noexcept;  // the handle goes; closes if nobody has
   void set_deadline(unsigned modes, std::int64_t when, std::error_code& ec);
 
+  bool in_memory() const noexcept { return mem_ != nullptr; }
+
   // Calls f(fd), which gives a result or minus an errno, until it does something else than block.
+  // In memory f(memory_socket*) is called, here and below; an f of descriptors alone is never
+  // called with one in memory.
   template <class F>
   long call(rt::poll_mode m, std::error_code& ec, F f) {
+    if constexpr (std::is_invocable_v<F&, memory_socket*>) {
+      if (mem_ != nullptr) [[unlikely]]
+        return call_in_memory(m, ec, f);
+    }
     const user in(*this, m);
     return in.entered() ? retry(m, ec, f) : refused(ec);
   }
   // The same several times under one lock: f(fd, done) until it has done n in all, or gives 0.
   template <class F>
   std::size_t call_all(rt::poll_mode m, std::size_t n, std::error_code& ec, F f) {
+    if (mem_ != nullptr) [[unlikely]]
+      return call_all_in_memory(m, n, ec, f);
     const user in(*this, m);
     if (!in.entered()) return refused(ec), 0;
     std::size_t done = 0;
@@ -61,18 +76,33 @@ class net_fd {
     } while (done < n);
     return done;
   }
+  // Not inlined, and with an f of its own: what f holds stays in registers on the real way.
+  template <class F>
+  [[gnu::noinline]] long call_in_memory(rt::poll_mode m, std::error_code& ec, F f) {
+    if (!mem_->inside()) return not_here(ec);
+    const user in(*this, m);
+    return in.entered() ? mem_->retry(m, ec, f) : refused(ec);
+  }
   // Calls f(fd) once, beside readers and writers: socket options.
   template <class F>
   int control(std::error_code& ec, F f) {
     const user in(*this);
     if (!in.entered()) return static_cast<int>(refused(ec));
-    const int r = f(fd_);
+    if (mem_ != nullptr && !mem_->inside()) return static_cast<int>(not_here(ec));
+    const int r = mem_ != nullptr ? mem_->control(f) : f(fd_);
     ec = r < 0 ? system_code(r) : std::error_code();
     return r;
   }
 
  private:
   net_fd(int fd, rt::fd_desc* d, const char* net) noexcept : network(net), fd_(fd), desc_(d) {}
+  explicit net_fd(std::unique_ptr<memory_socket> s, const char* net) noexcept
+      : network(net),
+        local(s->local),
+        remote(s->remote),
+        fd_(-1),
+        desc_(nullptr),
+        mem_(std::move(s)) {}
   ~net_fd() = default;
   friend std::default_delete<net_fd>;
 
@@ -121,6 +151,25 @@ class net_fd {
     ec = why == rt::poll_result::expired ? errc::deadline_exceeded : errc::closed;
     return -1;
   }
+  template <class F>
+  [[gnu::noinline]] std::size_t call_all_in_memory(rt::poll_mode m, std::size_t n,
+                                                   std::error_code& ec, F f) {
+    if (!mem_->inside()) return not_here(ec), 0;
+    const user in(*this, m);
+    if (!in.entered()) return refused(ec), 0;
+    std::size_t done = 0;
+    const auto some = [&](memory_socket* s) noexcept { return f(s, done); };
+    do {
+      const long r = mem_->retry(m, ec, some);
+      if (r <= 0) break;
+      done += static_cast<std::size_t>(r);
+    } while (done < n);
+    return done;
+  }
+  static long not_here(std::error_code& ec) noexcept {
+    ec = std::make_error_code(std::errc::operation_not_permitted);
+    return -1;
+  }
   static long refused(std::error_code& ec) noexcept {
     ec = errc::closed;
     return -1;
@@ -133,6 +182,7 @@ class net_fd {
 
   int fd_;
   rt::fd_desc* desc_;
+  const std::unique_ptr<memory_socket> mem_;  // then there is neither of those
   fd_mutex mu_;
   rt::atomic<int> holders_{2};  // the handle, the open descriptor
 };

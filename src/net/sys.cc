@@ -75,6 +75,9 @@ class no_sigpipe {
   if (r == -EPIPE) hold.raised();
   return r;
 }
+[[gnu::noinline]] long read_at(int fd, void* b, std::size_t n, off_t offset) noexcept {
+  return value(::pread(fd, b, n, offset));
+}
 [[gnu::noinline]] long write(int fd, const void* b, std::size_t n, off_t offset) noexcept {
   no_sigpipe hold;
   const long r = value(offset < 0 ? ::write(fd, b, n) : ::pwrite(fd, b, n, offset));

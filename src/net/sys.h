@@ -20,6 +20,7 @@ long send(int fd, const void* b, std::size_t n) noexcept;
 long send(int fd, const iovec* v, std::size_t n) noexcept;
 long send_to(int fd, const void* b, std::size_t n, const sockaddr* to, socklen_t size) noexcept;
 long send_file(int fd, int file, off_t offset, std::size_t n) noexcept;
+long read_at(int fd, void* b, std::size_t n, off_t offset) noexcept;
 // To anything, a pipe too; offset < 0: at its position.
 long write(int fd, const void* b, std::size_t n, off_t offset) noexcept;
 int accept(int fd, sockaddr* from, socklen_t* size) noexcept;

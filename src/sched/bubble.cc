@@ -378,6 +378,7 @@ std::size_t close_bubble(bubble* b) noexcept {
     auto* d = static_cast<durable_timer*>(b->due[i].t);
     d->dropped(d);
   }
+  if (void* n = std::exchange(b->network, nullptr)) b->drop_network(n);
   b->root = nullptr;
   b->waiter = nullptr;
   b->active = b->timed = 0;

@@ -64,6 +64,8 @@ struct bubble {
   std::uint64_t goids = 0;
   bool spoiled = false;  // a member has ended locked to its thread: the thread ends with the bubble
   page_array<due_timer> due;
+  void* network = nullptr;  // net/memory.h's; null: the machine's
+  void (*drop_network)(void* network) noexcept = nullptr;
 
   // -- under the lock: outsiders may wake a member that is not durably blocked.
   mutex lock{lock_rank::bubble};
