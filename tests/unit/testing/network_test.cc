@@ -903,6 +903,95 @@ TEST(MemoryNetwork, WithoutOneTheNetworkIsTheMachines) {
   });
 }
 
+// What both worlds must agree on, in words; ports are the machine's choice.
+std::string behaviour() {
+  std::string log;
+  const auto note = [&](const std::string& line) {
+    bool in_port = false;
+    for (const char c : line) {
+      const bool digit = c >= '0' && c <= '9';
+      if (!in_port || !digit) log += c;
+      in_port = c == ':' || (in_port && digit);
+    }
+    log += '\n';
+  };
+  const auto code = [&](const char* what, std::error_code ec, std::size_t n = 0) {
+    note(std::string(what) + ' ' + std::to_string(n) + ' ' + ec.message());
+  };
+  std::error_code ec;
+  char b[10];
+  auto l = net::listen("tcp", "127.0.0.1:0");
+  note("listener " + l.addr().to_string());
+  note(text_of([&] { (void)net::listen("tcp", l.addr()); }));
+  auto c = net::dial("tcp", l.addr());
+  auto s = l.accept();
+  note(c.remote_addr().to_string() + ' ' + c.local_addr().to_string());
+  note(std::string(c.remote_addr() == s.local_addr() ? "same " : "other ") +
+       (s.remote_addr() == c.local_addr() ? "same" : "other"));
+  c.write_all("abc");
+  std::size_t n = s.read_full(std::span(b, 3), ec);
+  code("read_full", ec, n);
+  n = s.read_some(std::span(b, 0), ec);
+  code("nothing", ec, n);
+  s.set_read_deadline(clock::now() - 1s);
+  note(text_of([&] { (void)s.read_some(b); }));
+  s.set_deadline(clock::time_point::max());
+  c.write_all("xy");
+  c.close_write();
+  n = s.read_full(b, ec);
+  code("cut short", ec, n);
+  n = s.read_some(b, ec);
+  code("the end", ec, n);
+  n = c.write_all("z", ec);
+  code("after close_write", ec, n);
+  s.set_linger(0);
+  s.close();
+  n = c.read_full(b, ec);
+  code("reset", ec, n);
+  s.close(ec);
+  code("twice", ec);
+  note(text_of([&] { s.write_all("x"); }));
+  l.close();
+  note(text_of([&] { (void)l.accept(); }));
+  note(text_of([&] { (void)net::dial("tcp", l.addr()); }));
+  auto any = net::listen("tcp4", ":0");
+  c = net::dial("tcp4", any.addr());
+  note(any.addr().to_string() + ' ' + c.remote_addr().to_string());
+  const auto p = net::listen_packet("udp", "127.0.0.1:0");
+  const auto q = net::dial("udp", p.local_addr());
+  q.write_all("0123456789abc");
+  const auto [got, from] = p.read_from(b);
+  note(std::string(b, got) + ' ' + from.to_string() +
+       (from == q.local_addr() ? " same" : " other"));
+  p.write_to("", from);
+  n = q.read_some(b, ec);
+  code("empty", ec, n);
+  const std::string name = "@weft-network-test-" + std::to_string(::getpid());
+  const auto u = net::listen("unix", name);
+  note(text_of([&] { (void)net::listen("unix", name); }));
+  c = net::dial("unix", name);
+  s = u.accept();
+  note(c.local_addr().to_string() + ' ' + c.remote_addr().to_string() + ' ' +
+       s.local_addr().to_string() + ' ' + s.remote_addr().to_string());
+  s.close();
+  n = c.read_some(b, ec);
+  code("unix end", ec, n);
+  n = c.write_all("x", ec);
+  code("unix pipe", ec, n);
+  note(text_of([&] { c.set_no_delay(true); }));
+  note(text_of([] { (void)net::dial("tcp", "nonsense"); }));
+  note(text_of([] { (void)net::listen("tcq", ":0"); }));
+  note(text_of([] { (void)net::dial("tcp", "127.0.0.1:no-such-service"); }));
+  return log;
+}
+
+TEST(MemoryNetwork, BehavesAsTheMachines) {
+  std::string here, there;
+  run_clean([&] { there = behaviour(); });
+  in_network(1, plain(), [&] { here = behaviour(); });
+  EXPECT_EQ(here, there);
+}
+
 TEST(MemoryNetwork, AThousandConnections) {
   const auto n = static_cast<int>(by_effort(1000, 100));
   in_network(1, {}, [n] {
