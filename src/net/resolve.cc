@@ -292,6 +292,7 @@ std::vector<net::address> addresses_for(const network_kind& k, std::string_view 
                                         bool listening, const context* ctx, failure& f) {
   f = {};
   f.unresolved = true;
+  if (text.empty() && listening && k.family != AF_UNIX) text = ":0";  // any address, a free port
   if (text.empty()) {
     f.ec = net::errc::invalid_address;
     f.cause = "missing address";

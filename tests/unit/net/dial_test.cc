@@ -49,6 +49,8 @@ TEST(DialTexts, OfWhatIsNoAddress) {
   everywhere([] {
     EXPECT_EQ(dial_text("tcp", ""), "dial tcp: missing address");
     EXPECT_EQ(dial_text("unix", ""), "dial unix: missing address");
+    EXPECT_NE(net::listen("tcp", "").addr().port(), 0);  // any address, a free port
+    EXPECT_NE(net::listen_packet("udp4", "").local_addr().port(), 0);
     EXPECT_EQ(dial_text("tcp", "[::1:80"), "dial tcp: address [::1:80: missing ']' in address");
     EXPECT_EQ(dial_text("tcp", "a[b]:80"), "dial tcp: address a[b]:80: unexpected '[' in address");
     EXPECT_EQ(dial_text("tcp", "ab]:80"), "dial tcp: address ab]:80: unexpected ']' in address");
