@@ -457,7 +457,7 @@ standing where_it_stands(const G* g, const void* context) noexcept {
 namespace {
 
 // A return address has a call before it: direct, or through a register or memory.
-bool behind_a_call(std::uintptr_t pc) noexcept {
+WEFT_READS_STACKS bool behind_a_call(std::uintptr_t pc) noexcept {
   const auto* p = reinterpret_cast<const unsigned char*>(pc);
   if (p[-5] == 0xe8) return true;
   for (int n : {2, 3, 4, 6, 7}) {
@@ -472,12 +472,17 @@ WEFT_READS_STACKS std::uintptr_t* way_out(const G* g, const void* context) noexc
   constexpr int deep = 500;
   stack_walk w(registers_in_signal(context), g->stk.lo, g->stk.hi, true, nullptr);
   std::uintptr_t* at = nullptr;
+  std::uintptr_t back = 0;
   for (int frames = 0; frames < deep; ++frames) {
     const bool was_inside = in_library(w.pc());
-    if (!w.up()) return w.came_to_the_end() ? at : nullptr;
+    if (!w.up()) {
+      // Code is read only where rules have led on from it.
+      const bool sure = w.came_to_the_end() && at != nullptr && *at == back && behind_a_call(back);
+      return sure ? at : nullptr;
+    }
     if (!was_inside || in_library(w.pc())) continue;
+    back = w.pc();
     at = reinterpret_cast<std::uintptr_t*>(w.sp() - sizeof *at);
-    if (*at != w.pc() || !behind_a_call(w.pc())) return nullptr;
   }
   return nullptr;
 }
@@ -494,8 +499,8 @@ __attribute__((noinline)) registers registers_here() noexcept {
   r.r[cfi_fp] = fp[0];
 #if defined(__x86_64__)
   r.r[cfi_sp] = reinterpret_cast<std::uintptr_t>(fp + 2);
-#else
-  r.r[cfi_sp] = reinterpret_cast<std::uintptr_t>(fp + 2);
+#else  // the two lie at the bottom of our frame, whose size only the compiler knows
+  r.r[cfi_sp] = reinterpret_cast<std::uintptr_t>(__builtin_dwarf_cfa());
   r.r[30] = fp[1];
 #endif
   return r;

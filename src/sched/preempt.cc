@@ -95,6 +95,13 @@ bool in_library(std::uintptr_t a) noexcept {
 
 namespace {
 
+// TSan calls handlers late, from its own code, with the registers of the moment when they were due.
+#if defined(WEFT_TSAN)
+constexpr bool frames_are_true = false;
+#else
+constexpr bool frames_are_true = true;
+#endif
+
 // Rule 5. By its frames if they can be followed; else no word of its stack may point into a
 // library. The frames first: a frame that calls into a library again and again keeps old return
 // addresses in what it does not use, and would never be let stop. Reads a stack that belongs to
@@ -103,7 +110,7 @@ __attribute__((no_sanitize("address", "thread"))) bool may_stop_for_good(
     const M* m, const void* sp, std::uintptr_t pc) noexcept {
   if (in_library(pc)) return false;
   const G* g = m->curg;
-  if (m->stopped_at != nullptr) {
+  if (m->stopped_at != nullptr && frames_are_true) {
     const standing s = where_it_stands(g, m->stopped_at);
     if (s != standing::unknown) return s == standing::outside;
   }
@@ -134,7 +141,7 @@ M* taker(P* p) noexcept {
 // it is there most of the time. Never undone: nobody goes back to where it was called from.
 void divert([[maybe_unused]] const M* m) noexcept {
 #if defined(__x86_64__)
-  if (m->stopped_at == nullptr) return;
+  if (m->stopped_at == nullptr || !frames_are_true) return;
   if (std::uintptr_t* at = way_out(m->curg, m->stopped_at))
     *at = reinterpret_cast<std::uintptr_t>(&weft_left_landing);
 #endif

@@ -222,12 +222,14 @@ void exit_commit(void* gp, void*) noexcept {
   put_back(current_m()->p, g);
 }
 
-// Without a P: lost in a call that blocked, and not needed any more.
+// Without a P: lost in a call that blocked, and not needed any more. Release, with goroutine_count:
+// whoever sees that it is gone sees all that it did.
 void count_exit(P* p) noexcept {
   if (p != nullptr) [[likely]] {
-    bump(p->count.exited);
+    auto& n = p->count.exited;
+    n.store(n.load(memory_order_relaxed) + 1, memory_order_release);
   } else {
-    sched.foreign_exited.fetch_add(1, memory_order_relaxed);
+    sched.foreign_exited.fetch_add(1, memory_order_release);
   }
 }
 
@@ -447,7 +449,7 @@ G* make_main(std::size_t stack_size, closure_fn fn, void* arg) noexcept {
 std::uint64_t goroutine_count() noexcept {
   // Exits first: whoever is created and gone between the two sums must not count as -1.
   std::uint64_t gone = sched.left_behind.load(memory_order_relaxed) +
-                       sched.foreign_exited.load(memory_order_relaxed);
+                       sched.foreign_exited.load(memory_order_acquire);  // with count_exit
   std::uint64_t made = 0;
   for (const auto& slot : sched.allp) {
     if (P* p = slot.load(memory_order_acquire)) gone += p->count.exited.load(memory_order_acquire);

@@ -146,7 +146,7 @@ struct null_buffer : std::streambuf {
 };
 
 TEST(Conformance, DED_09_a_hundred_thousand) {
-  static constexpr int n = under_tsan ? 2000 : full_or(100'000, 10'000);
+  static constexpr int n = under_tsan ? 500 : full_or(100'000, 10'000);
   run_clean([] {
     chan<int> c;
     for (int i = 0; i < n; ++i) go(sleeper, c);

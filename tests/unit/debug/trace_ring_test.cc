@@ -25,8 +25,10 @@ class TraceRing : public ::testing::Test {
   void SetUp() override {
     most_before = std::exchange(traces.max_chunks, traces.chunks + 16);
     traces.full = false;
+    base_before = std::exchange(traces.base, trace_clock());  // a record has 56 bits of a stamp
   }
   void TearDown() override {
+    traces.base = base_before;
     traces.lock.lock();
     trace_reset(ring);
     traces.lock.unlock();
@@ -46,6 +48,7 @@ class TraceRing : public ::testing::Test {
 
   trace_ring ring;
   std::size_t most_before = 0;
+  std::uint64_t base_before = 0;
 };
 
 TEST_F(TraceRing, ALossIsRecordedWhenThereIsRoomAgain) {
