@@ -378,7 +378,6 @@ struct chan_core::op {
   rt::leave_rt();
 }
 
-// Under the lock; without it if it is done.
 [[gnu::always_inline]] inline chan_core::quick chan_core::quick_send(void* value) {
   if (!plain_ || closed_.load(std::memory_order_relaxed)) [[unlikely]]
     return quick::rest;
@@ -491,16 +490,10 @@ op_result chan_core::recv_wait(sink to) {
 op_result chan_core::try_send_slow(void* value) {
   check_bubble(send_outside);
   lock();
-  switch (quick_send(value)) {
-    case quick::done:
-      return op_result::ok;
-    case quick::blocks:
-      unlock();
-      return op_result::would_block;
-    case quick::rest:
-      break;
-  }
+  const quick q = quick_send(value);
+  if (q == quick::done) return op_result::ok;
   op o(this, already_locked{});
+  if (q == quick::blocks) return op_result::would_block;
   return send_now(value, &o.woken);
 }
 
@@ -514,16 +507,10 @@ op_result chan_core::try_send_slow(const select_case& k) {
 op_result chan_core::try_recv_slow(sink to) {
   check_bubble(receive_outside);
   lock();
-  switch (quick_recv(to)) {
-    case quick::done:
-      return op_result::ok;
-    case quick::blocks:
-      unlock();
-      return op_result::would_block;
-    case quick::rest:
-      break;
-  }
+  const quick q = quick_recv(to);
+  if (q == quick::done) return op_result::ok;
   op o(this, already_locked{});
+  if (q == quick::blocks) return op_result::would_block;
   return recv_now(to, &o.woken);
 }
 

@@ -10,11 +10,10 @@
 // seed decides: how much a read and a write take, which write resets its connection, which datagram
 // is lost.
 //
-//   N1  what a member of the bubble can see depends on nothing but the seed and what the members
-//   do. N2  all state is under the network's lock, because handles may be closed outside the
-//   bubble;
-//       inside nobody else runs while it is held but in a wait.
-//   N3  nobody outside wakes one inside (that is fatal): who closes there notifies nobody.
+// N1. What a member of the bubble can see depends on nothing but the seed and what members do.
+// N2. All state is under the network's lock, because handles may be closed outside the bubble;
+//     inside nobody else runs while it is held but in a wait.
+// N3. Nobody outside wakes one inside (that is fatal): who closes there notifies nobody.
 //
 // Runs on the caller's stack.
 #pragma once

@@ -10,8 +10,9 @@
 // are forgotten: their stacks are not touched again, because somebody may still point into them;
 // ready() knows them by their run_id. A thread that is in one of them stops for good where it holds
 // no lock of libc, and until then computes on without a P (preempt.cc), for which run waits a
-// while; one that is asleep in the kernel stops when it next comes in. Only if its P can be got by
-// none of these ways (no signals, no membarrier) it is abandoned with its P.
+// while; one that is asleep in the kernel is not waited for, but has a signal before it (aarch64: a
+// tick of its CPU timer) when it wakes. Only if its P can be got by none of these ways (no signals,
+// no membarrier) it is abandoned with its P.
 //
 // main may lock itself to its thread (LCK-08): then m0 serves it like any other M.
 //
@@ -204,8 +205,8 @@ void ask_leaving() noexcept {
 
 // Those that are stopped inside libc come out of it soon, and stop there. Until they have, what
 // run's caller does next could pull the ground from under them: so run waits. Not for one that the
-// kernel keeps asleep, nor for ever: it has a signal, and takes it before anything else when it
-// wakes.
+// kernel keeps asleep, which has been asked too and takes the signal before anything else when it
+// wakes; nor for ever.
 void wait_until_left() noexcept {
   ask_leaving();
   const std::int64_t began = nanotime();

@@ -203,6 +203,7 @@ class chan_core {
   template <class Value>
   op_result send_from(Value value, bool sure, chan_wait** woken);
   op_result recv_now(sink to, chan_wait** woken);
+  // The common cases; under the lock, without it if `done`. rest: none of them.
   enum class quick : std::uint8_t { done, blocks, rest };
   quick quick_send(void* value);
   quick quick_recv(sink to);

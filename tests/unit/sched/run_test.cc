@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // run: results and exceptions, one at a time, again and again, what is left behind, what was there
-// before.
+// before. Long because a goroutine can be left behind in so many places.
 #include <array>
 #include <atomic>
 #include <chrono>

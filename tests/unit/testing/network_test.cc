@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The network of a bubble: what a seed decides and what it may not, and that it behaves as the
-// machine's does where nobody is unlucky.
+// machine's does where nobody is unlucky. Long because each call of <weft/net.hpp> is here again.
 #include <array>
 #include <chrono>
 #include <cstdio>
