@@ -15,7 +15,9 @@
 #   instructions  the hot paths' instructions, counted, against the table in bench/instructions
 #   chaos         the conformance suite under SEEDS seeds (3) of delays, forced moves and stops, and the tests of
 #                 failing system calls (HACKING, Chaos); the whole suite under seed 1: make test-chaos
-#   soak          the stress suite for SOAK seconds a test (600), and 10^8 hand-offs (tools/soak.sh); FILTER picks
+#   storm         the conformance suite while SIGURG, SIGALRM and SIGPROF come to every thread at 1 kHz
+#   soak          everything at once for HOURS (1; 0.05 will do), audited, watched and measured; SEED brings one back
+#   soak-stress   the stress suite for SOAK seconds a test (600), and 10^8 hand-offs (tools/soak_stress.sh); FILTER picks
 #   format-fix    rewrites the sources as .clang-format wants them
 #   setup, clean
 JOBS ?= $(shell nproc)
@@ -23,8 +25,8 @@ CTEST_FLAGS ?=
 
 .DEFAULT_GOAL := test
 .PHONY: run test test-% asan tsan aarch64 clang check layers headers format format-fix tls tidy models mutants \
-        bench bench-full bench-growth bench-readme instructions chaos \
-        soak setup setup-ci setup-bench clean build-%
+        bench bench-full bench-growth bench-readme instructions chaos storm \
+        soak soak-stress setup setup-ci setup-bench clean build-%
 
 run: setup
 	cmake --preset release >/dev/null
@@ -99,8 +101,19 @@ chaos: setup
 	tools/chaos.py build/chaos/tests/weft_chaos --seeds 1
 	tools/chaos.py build/chaos/tests/weft_conformance --seeds $(SEEDS) --first $(FIRST) --no-dead
 
-soak: build-release
-	tools/soak.sh build/release/tests/weft_stress '$(FILTER)'
+storm: setup
+	cmake --preset release >/dev/null
+	cmake --build --preset release -j $(JOBS) --target weft_conformance weft_storm
+	tools/storm.py build/release/tests/weft_storm build/release/tests/weft_conformance
+
+HOURS ?= 1
+soak: setup
+	cmake --preset release >/dev/null
+	cmake --build --preset release -j $(JOBS) --target weft_soak
+	build/release/tests/weft_soak --hours=$(HOURS) $(if $(SEED),--seed=$(SEED))
+
+soak-stress: build-release
+	tools/soak_stress.sh build/release/tests/weft_stress '$(FILTER)'
 
 setup:
 	@tools/setup.sh base

@@ -2,7 +2,8 @@
  *
  * Stop and reset against fire: time/timer.cc (timer_core), sched/timers.cc (arm, disarm, fire_due, to_service). One
  * timer, a user that stops and resets it, a receiver, two Ms that fire what is due (anything armed may be due), and
- * the end of the run, which moves timers from the P's heap to the service's.
+ * the end of the run, which moves timers from the P's heap to the service's. A timer with a channel is armed by who
+ * first waits for it (before_wait), and who only looks takes what is due himself (take_due).
  *
  * Proves: after stop or reset has returned nothing older is received, no function of an arming that was stopped runs,
  * one that was not runs once; the timer is in one heap at most and is taken out under that heap's lock; its count is
@@ -10,7 +11,7 @@
  *
  * variant channel: -DFUNC=0 -DPERIOD=0
  * variant func: -DFUNC=1 -DPERIOD=0
- * variant ticker: -DFUNC=0 -DPERIOD=2
+ * variant ticker: -DFUNC=0 -DPERIOD=1
  * mutant 1 (assert): a late firing does not look at the number of the arming
  * mutant 2 (assert): stop leaves the value in the cell
  * mutant 3 (assert): keep counts up from zero
@@ -18,13 +19,16 @@
  * mutant 5 (assert) in func: stop gives up that count though the firing is under way
  * mutant 6 (assert): disarm does not look whether the timer has moved to another heap
  * mutant 7 (assert): the last handle goes without disarming
+ * mutant 8 (assert) in ticker: who takes a value himself does not change the number
+ * mutant 9 (assert): he leaves the timer in its heap
  */
 #define STEPS 2   /* of the user */
-#define ARMINGS 4 /* start and stop both count up */
+#define ARMINGS 9 /* start, stop and take_due all count up */
 
 bit c_lock;                  /* chan_core::lock_ */
 byte number, value;          /* timer_core::number; the cell holds the number of the arming that sent it, 0: empty */
 bit pending;
+bit in_heap;                 /* timer_core::armed */
 byte periods = PERIOD;       /* how often a ticker arms itself again */
 bit h_lock[2];               /* timer_home::lock of the P (0) and of the service (1) */
 byte home;                   /* timer::home */
@@ -78,7 +82,10 @@ inline release() {
 /* start, under the channel's lock */
 inline start() {
   atomic { ALIVE; number++; armed[number] = 1; pending = 1; refs = refs + FUNC };
-  arm(number)
+  if
+  :: true -> in_heap = 1; arm(number)  /* a function's; or somebody waits */
+  :: !FUNC
+  fi
 }
 
 /* halt, under the channel's lock; w: will not fire, z: gives up its count */
@@ -88,7 +95,7 @@ inline halt() {
     value = 0
 #endif
   };
-  disarm(z);
+  if :: in_heap -> in_heap = 0; disarm(z) :: else -> z = 0 fi;
 #ifdef MUTANT_5
   z = w;
 #endif
@@ -131,11 +138,39 @@ proctype user() {
   user_done = 1
 }
 
+inline before_wait() {
+  if
+  :: pending && value == 0 && !in_heap -> in_heap = 1; arm(number)
+  :: else
+  fi
+}
+
+inline take_due() {
+  if
+  :: pending && value == 0 ->
+#ifndef MUTANT_8
+    number++;
+#endif
+#ifndef MUTANT_9
+    if :: in_heap -> disarm(z) :: else fi;
+#endif
+    atomic {
+      z = 0;
+      in_heap = 0;
+      if :: periods > 0 -> periods-- :: else -> pending = 0 fi;
+      value = number
+    }
+  :: else
+  fi
+}
+
 proctype receiver() {
   byte a;
   bit z;
   do
   :: atomic { c_lock == 0 && value != 0 -> assert(value > over); value = 0 }
+  :: !FUNC -> LOCK; before_wait(); UNLOCK
+  :: !FUNC -> LOCK; take_due(); UNLOCK
   :: break
   od;
   release()
@@ -176,10 +211,11 @@ end:
          :: ok && periods == 0 -> pending = 0
          :: else
          fi;
+         if :: ok -> in_heap = 0 :: else fi;
          if :: ok && !FUNC && value == 0 -> value = armed_as :: else fi
        };
        if
-       :: ok && periods > 0 -> periods--; arm(armed_as)
+       :: ok && periods > 0 -> periods--; in_heap = 1; arm(armed_as)
        :: else
        fi;
        UNLOCK;

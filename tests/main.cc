@@ -4,9 +4,13 @@
 // WEFT_TEST_LEAKS=1: a thread looks for leaks at random moments, while all tests run. One that is
 // reported and then woken ends the process in dev builds (sched/park.cc).
 //
+// WEFT_TEST_STORM=1: handlers for the signals that weft_storm sends (tests/storm/main.cc), as a
+// program has that asks nothing of weft: they restart calls, and do nothing.
+//
 // The chaos build says first which seed it runs under: a test that hangs or dies has said it too.
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -47,6 +51,14 @@ class leak_hunt {
   std::thread thread_;
 };
 
+void stand_the_storm() {
+  if (std::getenv("WEFT_TEST_STORM") == nullptr) return;
+  struct sigaction sa = {};
+  sa.sa_handler = [](int) {};
+  sa.sa_flags = SA_RESTART | SA_ONSTACK;
+  for (const int sig : {SIGURG, SIGALRM, SIGPROF}) ::sigaction(sig, &sa, nullptr);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -57,6 +69,7 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
   }
 #endif
+  stand_the_storm();
   const leak_hunt hunt;
   return RUN_ALL_TESTS();
 }

@@ -35,10 +35,14 @@ def list_tests(program, pattern):
 
 def run_one(program, test, setting, report, timeout):
     env = dict(os.environ, WEFT_CHAOS=f"{setting},report={report}")
+    return run_command([program, f"--gtest_filter={test}"], timeout, env)
+
+
+def run_command(words, timeout, env=None):
+    """Whether it ended well and in time, how it ended, what it said, and the seconds it took."""
     began = time.monotonic()
     with tempfile.TemporaryFile() as out:
-        child = subprocess.Popen([program, f"--gtest_filter={test}"], env=env, stdout=out,
-                                 stderr=subprocess.STDOUT, start_new_session=True)
+        child = subprocess.Popen(words, env=env, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             status = child.wait(timeout)
             how = f"status {status}"

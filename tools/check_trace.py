@@ -178,6 +178,7 @@ class World:
         self.doing = {}      # M -> what it does besides
         self.heard_of = set()  # Ms: what they do is known
         self.regions = {}    # goid -> open regions
+        self.older = set()   # goroutines of the first picture: what they had begun by then is not known
         self.seen = None     # during a sync: who was shown
 
     def wrong(self, e, text):
@@ -192,6 +193,7 @@ class World:
             self.wrong(e, f"goroutine {g} goes from {came} to {to}, but it was {was}")
         if to == "dead":
             self.g.pop(g, None)
+            self.older.discard(g)
             if self.regions.pop(g, None):
                 self.wrong(e, f"goroutine {g} ends with an open region")
         else:
@@ -270,7 +272,7 @@ class World:
         elif e.kind == END:
             if self.regions.get(g):
                 self.regions[g].pop()
-            elif self.synced:
+            elif self.synced and g not in self.older:
                 self.wrong(e, f"goroutine {g} ends a region that it has not begun")
 
     def on_sync(self, e):
@@ -291,6 +293,8 @@ class World:
                 self.wrong(e, f"goroutine {g} is shown as {state}, but it was {self.g.get(g)}")
             self.g[g] = state
             self.seen.add(g)
+            if not self.synced:
+                self.older.add(g)
             if not self.synced and state == "syscall" and "m" in e.args:
                 self.calls[e.args["m"]] = g
             if not self.synced and state == "running":
@@ -307,6 +311,7 @@ class World:
             for g in list(self.regions):
                 del self.regions[g]
             self.g.clear()
+            self.older.clear()
             self.on_p.clear()
             self.p.clear()
             self.m_has.clear()
@@ -389,7 +394,9 @@ def self_test():
     ready = packet(0, 1, INSTANT, TM + 3, "ready", g=2)
     stop = packet(0, 1, END, TP, g=1, to="waiting")
     run2 = packet(0, 1, BEGIN, TP, "G2")
-    good = [[ready, stop, run2], [packet(0, 1, INSTANT, SYNCS, "lost", n=4, since=1007), run2],
+    new = packet(0, 1, INSTANT, TM + 3, "go", g=3)
+    good = [[ready, stop, run2], [packet(0, 1, END, TG + 1)], [new],
+            [packet(0, 1, INSTANT, SYNCS, "lost", n=4, since=1007), run2],
             [packet(0, 1, END, TP, g=1, to="syscall"), packet(0, 1, BEGIN, TM + 3, "syscall G1"),
              packet(0, 1, END, TP)]]
     broken = {
@@ -403,7 +410,7 @@ def self_test():
         "idle P runs": [stop, ready, packet(0, 1, END, TP), run2],
         "not begun": [packet(0, 1, BEGIN, TM + 3, "idle"), packet(0, 1, END, TM + 3), packet(0, 1, END, TM + 3)],
         "region left open": [packet(0, 1, BEGIN, TG + 1, "r"), packet(0, 1, END, TP, g=1, to="dead")],
-        "region not begun": [packet(0, 1, END, TG + 1)],
+        "region not begun": [new, packet(0, 1, END, TG + 3)],
         "sync disagrees": [packet(0, 1, INSTANT, SYNCS, "sync", n=2),
                            packet(0, 1, INSTANT, SYNCS, "status", g=1, to="waiting")],
         "sync forgets": [packet(0, 1, INSTANT, SYNCS, "sync", n=2),

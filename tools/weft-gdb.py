@@ -59,7 +59,7 @@ class Goroutine:
 
     @property
     def name(self):
-        return self.g["name"].string() if bool(self.g["named"]) else ""
+        return self.g["name"].string() if bool(load(self.g["named"])) else ""
 
     @property
     def thread(self):
@@ -105,7 +105,7 @@ def goroutines():
     run = int(load(s["run_id"]))
     found = []
     for cell in cells(s["gs"]):
-        if int(load(cell["status"])) & 0xfff in ALIVE and int(cell["run_id"]) == run:
+        if int(load(cell["status"])) & 0xfff in ALIVE and int(load(cell["run_id"])) == run:
             found.append(Goroutine(cell))
     return sorted(found, key=lambda g: g.id)
 

@@ -4,12 +4,16 @@
 // When told to stop it accepts nobody more and lets those who wait for a request go at once (their
 // reads time out). A request that is being answered is answered; what is not done when the grace is
 // over is closed.
+//
+// A handler that fails with an exception (no memory, as a rule) ends its own connection and nobody
+// else's.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <exception>
 #include <pthread.h>
 #include <system_error>
 #include <thread>
@@ -94,11 +98,24 @@ class server {
         continue;
       }
       pause = 5ms;
-      serving_.go([this, &handler, c = std::move(c)] {
-        const guest here(*this, c);
-        handler(c);
-      });
+      try {
+        serving_.go([this, &handler, c = std::move(c)] { serve_one(c, handler); });
+      } catch (const std::exception& e) {
+        tell(e);
+      }
     }
+  }
+  template <class Handler>
+  void serve_one(const weft::net::conn& c, const Handler& handler) {
+    try {
+      const guest here(*this, c);
+      handler(c);
+    } catch (const std::exception& e) {  // not `...`: that would be in a goexit's way
+      tell(e);
+    }
+  }
+  static void tell(const std::exception& e) {
+    std::fprintf(stderr, "a connection ends: %s\n", e.what());
   }
 
   struct guest {  // in open_ as long as its handler runs

@@ -135,8 +135,21 @@ site site::at(const std::string& directory) {
   return s;
 }
 
+std::string_view path_of(std::string_view target) {
+  static constexpr std::string_view scheme = "http://";
+  const auto same = [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a - 'A' + 'a' : a) == b; };
+  if (std::ranges::equal(target.substr(0, scheme.size()), scheme, same)) {
+    target.remove_prefix(scheme.size());
+    const std::size_t host = std::min(target.find_first_of("/?#"), target.size());
+    if (host == 0) return {};
+    target.remove_prefix(host);
+    if (target.empty() || target[0] == '?') return "/";
+  }
+  return target.substr(0, target.find('?'));
+}
+
 answer site::get(std::string_view target, std::string_view range) const {
-  const std::string_view raw = target.substr(0, target.find('?'));
+  const std::string_view raw = path_of(target);
   std::string path;
   if (!raw.starts_with('/') || !decode(raw, path)) return error(400);
   if (!root_) return path == "/" ? answer{.body = "Hello from weft.\n"} : error(404);

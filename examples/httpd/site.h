@@ -48,6 +48,10 @@ class site {
   file root_;
 };
 
+// Of a target, without its query, as it stands. Every server has to understand the form that
+// proxies are sent, http://host/path (RFC 9112, 3.2.2); the host is not looked at, there is one
+// site.
+std::string_view path_of(std::string_view target);
 // Undoes %XX; false if one is broken or a NUL.
 bool decode(std::string_view text, std::string& out);
 std::string_view mime_type(std::string_view name);

@@ -26,6 +26,7 @@ using parser = http::request_parser<http::string_body>;
 
 constexpr std::size_t max_head = 16 * 1024;
 constexpr std::size_t max_body = 1024 * 1024;
+constexpr std::size_t max_buffer = 128 * 1024;  // of a chunk's header too, which has no other limit
 constexpr std::size_t file_part = 4 * 1024 * 1024;
 
 std::string date() {
@@ -67,13 +68,15 @@ class session {
 
     const auto& q = p.get();
     const bool is_head = q.method() == http::verb::head;
-    if (q.version() >= 11 && q.count(http::field::host) != 1) {
+    if ((q.version() >= 11 && q.count(http::field::host) != 1) || !has_clear_end(q)) {
       send(error(400), false, false);
       part();
       return false;
     }
     const bool keep = q.keep_alive() && !server_.stopping();
-    const auto range = q[http::field::range], target = q.target();
+    // Ranges are GET's; and on condition of a validator only if we had sent one.
+    const bool whole = is_head || q.count(http::field::if_range) != 0;
+    const auto range = whole ? "" : q[http::field::range], target = q.target();
     answer a = is_head || q.method() == http::verb::get
                    ? site_.get({target.data(), target.size()}, {range.data(), range.size()})
                    : error(405, "Allow: GET, HEAD\r\n");
@@ -81,6 +84,12 @@ class session {
   }
 
  private:
+  // Where its body ends must be beyond doubt, or what follows would be taken for another request
+  // (RFC 9112, 6.3).
+  static bool has_clear_end(const parser::value_type& q) {
+    if (q.count(http::field::transfer_encoding) == 0) return true;
+    return q.version() >= 11 && q.chunked() && q.count(http::field::content_length) == 0;
+  }
   // False: the server stops. It looks after the deadline is set: one that stops sets `stopping`
   // first and the deadline then, so one of the two is seen.
   bool allow_time() {
@@ -140,7 +149,7 @@ class session {
   const site& site_;
   const examples::server& server_;
   const std::chrono::seconds timeout_;
-  boost::beast::flat_buffer buffer_;
+  boost::beast::flat_buffer buffer_{max_buffer};
 };
 
 }  // namespace

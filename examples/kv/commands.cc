@@ -245,7 +245,13 @@ bool execute(service& s, std::span<const std::string_view> args, reply& out) {
     out.error("ERR wrong number of arguments for '" + shown() + "' command");
     return true;
   }
-  e->run(s, args, out);
+  out.begin();
+  try {
+    e->run(s, args, out);
+  } catch (const reply::too_big&) {
+    out.take_back();
+    out.error("ERR reply exceeds the limit");
+  }
   return e->run != quit;
 }
 

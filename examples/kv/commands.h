@@ -19,6 +19,7 @@ struct service {
   std::atomic<std::uint64_t> commands{0};
   const weft::clock::time_point started = weft::clock::now();
   std::function<std::size_t()> clients;  // how many are connected
+  std::size_t max_request = default_max_request;
 };
 
 // Appends the reply to args, which are not empty. False: the client wants to go.

@@ -38,8 +38,8 @@ void part(const net::conn& c) {
 }
 
 void talk(const net::conn& c, kv::service& s) {
-  kv::request_parser in;
-  kv::reply out;
+  kv::request_parser in(s.max_request);
+  kv::reply out(s.max_request);
   std::error_code ec;
   using result = kv::request_parser::result;
   for (bool stay = true; stay;) {
@@ -70,7 +70,8 @@ void talk(const net::conn& c, kv::service& s) {
 }
 
 int serve(const std::vector<std::pair<std::string, std::string>>& places,
-          const weft::recv_chan<void>& stop, std::chrono::milliseconds grace) {
+          const weft::recv_chan<void>& stop, std::chrono::milliseconds grace,
+          std::size_t max_request) {
   std::vector<net::listener> listeners;
   for (const auto& [network, address] : places) {
     listeners.push_back(net::listen(network, address));
@@ -79,6 +80,7 @@ int serve(const std::vector<std::pair<std::string, std::string>>& places,
   std::fflush(stdout);
 
   kv::service service;
+  service.max_request = max_request;
   examples::server server(grace);
   service.clients = [&server] { return server.connections(); };
   const auto [ctx, cancel] = weft::with_cancel(weft::background());
@@ -96,7 +98,7 @@ int serve(const std::vector<std::pair<std::string, std::string>>& places,
 }  // namespace
 
 int main(int argc, char** argv) {
-  int port = 6379, grace = 5000;
+  int port = 6379, grace = 5000, max_request = 512;
   std::string host = "127.0.0.1", path;
   examples::flags("kv", "A key-value server that speaks the Redis protocol.")
       .text("--host", "HOST", host, "address to listen on (127.0.0.1)")
@@ -104,6 +106,7 @@ int main(int argc, char** argv) {
       .text("--unix", "PATH", path, "listen on this Unix socket too")
       .number("--grace", "MS", 0, 3'600'000, grace,
               "how long a stop waits for replies under way (5000)")
+      .number("--max-request", "MB", 1, 1024, max_request, "the largest request, or reply (512)")
       .parse(argc, argv);
   std::vector<std::pair<std::string, std::string>> places;
   const bool v6 = host.find(':') != std::string::npos;
@@ -112,7 +115,10 @@ int main(int argc, char** argv) {
 
   const weft::recv_chan<void> stop = examples::stop_signals();
   try {
-    return weft::run([&] { return serve(places, stop, std::chrono::milliseconds(grace)); });
+    return weft::run([&] {
+      return serve(places, stop, std::chrono::milliseconds(grace),
+                   static_cast<std::size_t>(max_request) << 20);
+    });
   } catch (const std::exception& e) {
     std::fprintf(stderr, "kv: %s\n", e.what());
     return 1;

@@ -31,8 +31,19 @@ bool blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c
 
 }  // namespace
 
+namespace {
+template <class T>
+void give_back(std::vector<T>& v) {
+  if (v.capacity() * sizeof(T) > keep) std::vector<T>().swap(v);
+}
+}  // namespace
+
 std::span<char> request_parser::room(std::size_t least) {
-  if (begin_ == end_ && buf_.size() > keep) std::vector<char>().swap(buf_);
+  if (begin_ == end_) {
+    give_back(buf_);
+    give_back(pieces_);
+    give_back(args_);
+  }
   if (begin_ != 0) {
     if (end_ != begin_) std::memmove(buf_.data(), buf_.data() + begin_, end_ - begin_);
     end_ -= begin_;
@@ -90,8 +101,10 @@ request_parser::result request_parser::array() {
         return fail(std::string("expected '$', got '") + rest()[0] + "'");
       if (!take_line(text, "too big bulk count string")) return result::more;
       std::int64_t n = 0;
-      if (!to_integer(text.substr(1), n) || n < 0 || n > max_bulk)
+      if (!to_integer(text.substr(1), n) || n < 0 || static_cast<std::size_t>(n) > max_request_)
         return fail("invalid bulk length");
+      // As announced, before there is any memory for it.
+      if (scan_ + static_cast<std::size_t>(n) > max_request_) return fail("too big request");
       bulk_left_ = n;
     }
     const auto size = static_cast<std::size_t>(bulk_left_);
@@ -176,11 +189,14 @@ void reply::head(char kind, std::int64_t n) {
 void reply::integer(std::int64_t n) { head(':', n); }
 void reply::array(std::size_t n) { head('*', static_cast<std::int64_t>(n)); }
 void reply::bulk(std::string_view s) {
+  if (out_.size() - begin_ > max_reply_ || s.size() > max_reply_ - (out_.size() - begin_))
+    throw too_big();
   head('$', static_cast<std::int64_t>(s.size()));
   out_.append(s).append("\r\n");
 }
 
 void reply::clear() {
+  begin_ = 0;
   if (out_.capacity() > keep) {
     std::string().swap(out_);
   } else {

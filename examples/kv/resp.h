@@ -15,9 +15,18 @@ namespace kv {
 // stood: a value of many reads is looked at once.
 //
 // A request is an array of bulk strings (*2\r\n$3\r\nGET\r\n$1\r\nk\r\n) or a line of words.
+//
+// The limits are Redis's (proto-max-bulk-len, 1024 * 1024 arguments), and one of a whole request,
+// which is what bounds the memory of a connection. Redis has that too, for all that is in its
+// buffer (client-query-buffer-limit, 1 GB), and hangs up without a word.
+constexpr std::size_t default_max_request = std::size_t{512} * 1024 * 1024;
+
 class request_parser {
  public:
   enum class result { request, more, error };
+
+  explicit request_parser(std::size_t max_request = default_max_request)
+      : max_request_(max_request) {}
 
   // Room for the next read, at least `least`; then received(n).
   std::span<char> room(std::size_t least = 16 * 1024);
@@ -31,7 +40,6 @@ class request_parser {
 
   static constexpr std::size_t max_line = 64 * 1024;
   static constexpr std::int64_t max_args = 1024 * 1024;
-  static constexpr std::int64_t max_bulk = 512LL * 1024 * 1024;
 
  private:
   struct piece {
@@ -47,6 +55,7 @@ class request_parser {
     return {buf_.data() + begin_ + scan_, end_ - begin_ - scan_};
   }
 
+  const std::size_t max_request_;  // in bytes, its heads included; of a string too
   std::vector<char> buf_;
   std::size_t begin_ = 0;        // of the request
   std::size_t end_ = 0;          // of what was received
@@ -60,9 +69,15 @@ class request_parser {
   std::string error_;
 };
 
-// Replies are appended to what one write will send.
+// Replies are appended to what one write will send. A reply of more than a request's limit (an MGET
+// may ask for one value a million times) is none: bulk throws.
 class reply {
  public:
+  struct too_big {};
+  explicit reply(std::size_t max_reply = default_max_request) : max_reply_(max_reply) {}
+  void begin() noexcept { begin_ = out_.size(); }
+  void take_back() { out_.resize(begin_); }  // what has been appended since
+
   void simple(std::string_view s) { line('+', s); }
   void error(std::string_view s) { line('-', s); }  // "ERR ..."
   void integer(std::int64_t n);
@@ -78,6 +93,8 @@ class reply {
  private:
   void line(char kind, std::string_view s);
   void head(char kind, std::int64_t n);
+  const std::size_t max_reply_;
+  std::size_t begin_ = 0;  // of the current one
   std::string out_;
 };
 

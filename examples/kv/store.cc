@@ -34,8 +34,11 @@ bool store::set(std::string_view key, std::string_view value, when w,
   auto i = s.find(key);
   const bool there = i != s.keys.end();
   if (w != when::always && there != (w == when::present)) return false;
-  if (!there) i = s.keys.try_emplace(std::string(key)).first;
-  i->second.value.assign(value);
+  if (there) {
+    i->second.value.assign(value);
+  } else {  // in one step: without memory for the value there is no key
+    i = s.keys.try_emplace(std::string(key), entry{std::string(value)}).first;
+  }
   if (expires) s.set_expiry(i->second, *expires);
   return true;
 }
@@ -64,9 +67,13 @@ store::add_result store::add(std::string_view key, std::int64_t by, std::int64_t
     if (ec != std::errc() || end != v.data() + v.size()) return add_result::not_integer;
   }
   if (__builtin_add_overflow(n, by, &result)) return add_result::overflow;
-  if (i == s.keys.end()) i = s.keys.try_emplace(std::string(key)).first;
   char digits[24];
-  i->second.value.assign(digits, std::to_chars(digits, digits + sizeof digits, result).ptr);
+  std::string text(digits, std::to_chars(digits, digits + sizeof digits, result).ptr);
+  if (i != s.keys.end()) {
+    i->second.value = std::move(text);
+  } else {  // as in set
+    s.keys.try_emplace(std::string(key), entry{std::move(text)});
+  }
   return add_result::ok;
 }
 

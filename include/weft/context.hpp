@@ -9,7 +9,8 @@
 //   cancel();   // everything below ctx is done when this returns
 //
 // Cancelling never blocks and may be done from anywhere, a std::stop_callback included. A context
-// whose last handle goes without having been cancelled just goes.
+// whose last handle goes without having been cancelled just goes; what was had from it before,
+// done() or stop_token(), still comes from whatever else would have cancelled it.
 #pragma once
 
 #include <chrono>
@@ -95,13 +96,14 @@ class context {
   [[nodiscard]] recv_chan<void> done() const {
     return detail::chan_access::adopt<recv_chan<void>>(detail::context_done(n_.get()));
   }
-  // None until then; afterwards errc::canceled or errc::deadline_exceeded.
+  // None as long as done() is open; afterwards errc::canceled or errc::deadline_exceeded.
   [[nodiscard]] std::error_code err() const noexcept {
     const detail::context_node* c = n_.get() != nullptr ? n_->canceller() : nullptr;
     const int e = c != nullptr ? c->error() : 0;
     return e == 0 ? std::error_code() : make_error_code(static_cast<errc>(e));
   }
-  // Null until then; afterwards what the cancellation gave, or a std::system_error of err().
+  // Null until then; afterwards what the cancellation gave, or a std::system_error of err(), which
+  // is one and the same for all contexts.
   [[nodiscard]] std::exception_ptr cause() const noexcept {
     return detail::context_cause(n_.get());
   }

@@ -312,12 +312,17 @@ class promise {
   }
   // One of all the calls, from whatever threads, succeeds; the others throw std::logic_error. A
   // value whose constructor throws leaves the promise as it was.
-  template <class... V>
-  requires requires(detail::task_state<T>& s, V&&... v) { s.emplace(std::forward<V>(v)...); }
-  void set_value(V&&... v) {
+  void set_value() requires std::is_void_v<T> {
+    take();
+    s_->emplace();
+    s_->done.set();
+  }
+  template <class V = T>  // for set_value({…})
+  requires requires(detail::task_state<T>& s, V&& v) { s.emplace(std::forward<V>(v)); }
+  void set_value(V&& v) {
     take();
     try {
-      s_->emplace(std::forward<V>(v)...);
+      s_->emplace(std::forward<V>(v));
     } catch (...) {
       taken_.store(false, std::memory_order_release);  // with take: what it has written comes first
       throw;
@@ -353,6 +358,18 @@ class promise {
 namespace detail {
 // How many exceptions and goexits unwind this goroutine or thread.
 WEFT_API int unwind_depth() noexcept;
+
+// For a destructor that waits: as long as it lives a goexit that was put off does not go on.
+class goexit_waits {
+ public:
+  WEFT_API goexit_waits() noexcept;
+  WEFT_API ~goexit_waits();
+  goexit_waits(const goexit_waits&) = delete;
+  goexit_waits& operator=(const goexit_waits&) = delete;
+
+ private:
+  bool put_off_;
+};
 }  // namespace detail
 
 // Structured concurrency: what is started in a scope has ended when the scope has. The first
@@ -397,8 +414,11 @@ class [[nodiscard]] scope {
   // Waits. While unwinding it cancels first and drops exceptions; otherwise one that wait() has not
   // rethrown is fatal, as for go.
   ~scope() {
-    if (!running_.idle() && detail::unwind_depth() > entered_) cancel();
-    join();
+    if (!running_.idle()) {
+      if (detail::unwind_depth() > entered_) cancel();
+      const detail::goexit_waits until_joined;
+      join();
+    }
     if (node_.load(std::memory_order_acquire) != nullptr) end_context();
     if (detail::unwind_depth() <= entered_ && take_error()) detail_report(error_);
   }

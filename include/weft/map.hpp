@@ -35,10 +35,9 @@ class concurrent_map {
   using key_type = K;
   using mapped_type = V;
 
-  concurrent_map() = default;
-  explicit concurrent_map(const Hash& hash, const Equal& equal = Equal()) : hash_(hash) {
-    for (shard& s : shards_) s.map = table(0, hash, equal);
-  }
+  concurrent_map() = default;  // if Hash and Equal have such a constructor
+  explicit concurrent_map(const Hash& hash, const Equal& equal = Equal())
+      : hash_(hash), shards_(make_shards(hash, equal, std::make_index_sequence<shard_count>())) {}
   concurrent_map(const concurrent_map&) = delete;
   concurrent_map& operator=(const concurrent_map&) = delete;
 
@@ -140,6 +139,17 @@ class concurrent_map {
     table map;
   };
   static constexpr int shard_bits = 5;
+  static constexpr std::size_t shard_count = std::size_t{1} << shard_bits;
+  using shards = std::array<shard, shard_count>;
+
+  // In place: neither is a shard moved nor a hash assigned.
+  static shard make_shard(std::size_t, const Hash& hash, const Equal& equal) {
+    return {{}, table(0, hash, equal)};
+  }
+  template <std::size_t... I>
+  static shards make_shards(const Hash& hash, const Equal& equal, std::index_sequence<I...>) {
+    return {{make_shard(I, hash, equal)...}};
+  }
 
   // The table takes the low bits of the hash, which std::hash of a number leaves as they are; the
   // shard takes the high bits of a product.
@@ -151,7 +161,7 @@ class concurrent_map {
   shard& shard_of(const K& key) { return shards_[index_of(key)]; }
 
   [[no_unique_address]] Hash hash_;
-  std::array<shard, std::size_t{1} << shard_bits> shards_;
+  shards shards_;
 };
 
 }  // namespace weft

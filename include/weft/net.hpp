@@ -71,7 +71,8 @@ class WEFT_API address {
   // "127.0.0.1:80", "[::1]:80"; no names.
   static address parse(std::string_view text);
   static address parse(std::string_view text, std::error_code& ec);
-  static address unix_path(std::string_view path, std::error_code& ec);  // "@…": abstract
+  // "@…": abstract; "": no name, for bind, which then gives it an abstract one.
+  static address unix_path(std::string_view path, std::error_code& ec);
 
   bool is_ipv4() const noexcept { return family() == AF_INET; }
   bool is_ipv6() const noexcept { return family() == AF_INET6; }
@@ -339,7 +340,8 @@ class WEFT_API packet_conn : public detail::rw_handle {
 
 // network: tcp, tcp4, tcp6, unix; for dial and listen_packet also udp, udp4, udp6, unixgram.
 // address: host:port, [v6]:port, :port, a path. An empty host is any address when listening, this
-// machine when dialling.
+// machine when dialling. "" when listening: any address and a free port; of a Unix socket an
+// abstract name that is free, @ and five digits (hexadecimal), which addr() or local_addr() tells.
 WEFT_API listener listen(std::string_view network, std::string_view address);
 WEFT_API listener listen(std::string_view network, std::string_view address, std::error_code& ec);
 WEFT_API listener listen(std::string_view network, const address& at);

@@ -57,18 +57,18 @@ class object_pool {
   using pointer = std::unique_ptr<T>;
 
   object_pool() noexcept = default;  // get() gives null when there is none
-  // make() gives a T, a T* that is handed over, or a std::unique_ptr<T>.
+  // make() gives a T, a T* that is handed over, or a std::unique_ptr<T>. It need not be copyable.
   template <class F>
   requires std::invocable<F&>
   explicit object_pool(F make)
-      : make_([f = std::move(make)]() mutable -> pointer {
+      : make_([f = std::make_shared<F>(std::move(make))]() -> pointer {
           using R = std::remove_cvref_t<std::invoke_result_t<F&>>;
           if constexpr (std::is_convertible_v<R, pointer>) {
-            return f();
+            return (*f)();
           } else if constexpr (std::is_same_v<R, T*>) {
-            return pointer(f());
+            return pointer((*f)());
           } else {
-            return std::make_unique<T>(f());
+            return std::make_unique<T>((*f)());
           }
         }) {}
   object_pool(const object_pool&) = delete;

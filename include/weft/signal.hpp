@@ -8,6 +8,9 @@
 // nothing else; with the last, what was set up for it before (a handler, 'ignore', the default)
 // comes back. One that comes just then is either delivered or takes that action.
 //
+// An empty list is every signal, as in Go, but for those below and those that a thread brings upon
+// itself: SIGABRT, SIGTRAP and SIGSYS have to be named.
+//
 // Not to be had, std::invalid_argument: SIGKILL and SIGSTOP, which nobody can catch; SIGSEGV,
 // SIGBUS, SIGFPE and SIGILL, after which the program cannot go on; SIGURG, by which the runtime
 // preempts.
@@ -62,7 +65,8 @@ class WEFT_API signal_received : public std::runtime_error {
 };
 
 // Cancelled by the first of these signals. They stay caught until the cancel_fn is called, the
-// parent is cancelled, or the context's last handle goes.
+// parent is cancelled, or the context's last handle goes; if somebody still has the channel of
+// done() then, or a stop_token, until the signal has come.
 [[nodiscard]] inline std::pair<context, cancel_fn> with_signals(const context& parent,
                                                                 std::initializer_list<int> list) {
   using access = detail::context_access;

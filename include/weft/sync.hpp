@@ -74,7 +74,7 @@ class mutex {
  private:
   struct impl;
   friend struct detail::lock_view;
-  // Above them the run of the goroutine that was woken, while `woken` is set; 0: a spinner's claim.
+  // Above them the run of the goroutine that has claimed `woken`, while it is set; 0: a thread's.
   static constexpr std::uint32_t locked = 1, woken = 2, starving = 4, waiters = 8, run_unit = 16;
   static constexpr bool wakes_nobody(std::uint32_t w) noexcept {
     return w == locked || (w & (locked | woken | starving)) == (locked | woken);
@@ -187,6 +187,10 @@ class shared_mutex {
   std::atomic<std::uint32_t> owner_{0};  // the writer's lock_point; 0: readers, or on its way
 };
 
+namespace detail {
+class memory_socket;  // src/net/memory.h
+}  // namespace detail
+
 // std::condition_variable over weft::mutex. notify_one wakes in order of arrival.
 class condition_variable {
  public:
@@ -254,8 +258,12 @@ class condition_variable {
   static std::cv_status status(bool notified) noexcept {
     return notified ? std::cv_status::no_timeout : std::cv_status::timeout;
   }
-  // Whether it was notified. ctx: or null.
-  WEFT_API bool wait_until_deadline(mutex& m, std::int64_t deadline, const context* ctx);
+  friend class detail::memory_socket;
+  // Whether it was notified. ctx: or null. A caller that may not give way before m is unlocked says
+  // so.
+  enum class give_way : std::uint8_t { first, after_the_unlock };
+  WEFT_API bool wait_until_deadline(mutex& m, std::int64_t deadline, const context* ctx,
+                                    give_way g = give_way::first);
 
   std::atomic<bool> any_{false};  // somebody waits; changes under the queue's lock
   detail::wait_list queue_;
@@ -267,10 +275,11 @@ namespace detail {
 class zero_gate {
  public:
   constexpr explicit zero_gate(std::int64_t n = 0) noexcept : word_(n * unit) {}
-  // False, and nothing has changed, if it would become negative.
+  // False, and nothing has changed, if it would become negative, or larger than can be counted.
   WEFT_API bool add(std::int64_t n) noexcept;
   // A wait_group that is not zero belongs to the bubble that it is counted in, or to none.
   WEFT_API void tie() noexcept;
+  bool was_tied() const noexcept { return tied_.load(std::memory_order_relaxed) != 0; }
   bool is_zero() const noexcept {
     // Acquire: with the release of the add that brought it to zero.
     return word_.load(std::memory_order_acquire) < unit;
@@ -291,8 +300,8 @@ class zero_gate {
   mutable std::atomic<std::int64_t> word_;  // the counter, and whether somebody waits
   mutable wait_list queue_;
   birthplace born_;
-  // Of a wait_group: in which bubble it was counted up from zero. Under the queue's lock.
-  std::uint32_t tied_ = 0;
+  // Of a wait_group: in which bubble it was counted up from zero. Changes under the queue's lock.
+  std::atomic<std::uint32_t> tied_{0};
 };
 
 }  // namespace detail
@@ -306,7 +315,7 @@ class wait_group {
 
   // Throws std::logic_error, and changes nothing, if the counter would become negative.
   void add(std::ptrdiff_t n = 1) {
-    if (detail::any_bubble()) [[unlikely]]
+    if (detail::any_bubble() || gate_.was_tied()) [[unlikely]]
       gate_.tie();
     if (!gate_.add(n)) throw std::logic_error("sync: negative WaitGroup counter");
   }
@@ -553,7 +562,8 @@ class latch {
   static constexpr std::ptrdiff_t(max)() noexcept {
     return (std::numeric_limits<std::ptrdiff_t>::max)() / 2;
   }
-  constexpr explicit latch(std::ptrdiff_t expected) : gate_(checked(expected)) {}
+  // Throws std::invalid_argument if expected is negative or more than max().
+  constexpr explicit latch(std::ptrdiff_t expected) : gate_(checked(expected, (max)())) {}
   latch(const latch&) = delete;
   latch& operator=(const latch&) = delete;
 
@@ -569,8 +579,10 @@ class latch {
   }
 
  private:
-  static constexpr std::ptrdiff_t checked(std::ptrdiff_t n) {
-    return n >= 0 ? n : throw std::invalid_argument("weft::latch: negative count");
+  static constexpr std::ptrdiff_t checked(
+      std::ptrdiff_t n, std::ptrdiff_t most = (std::numeric_limits<std::ptrdiff_t>::max)()) {
+    if (n < 0) throw std::invalid_argument("weft::latch: negative count");
+    return n <= most ? n : throw std::invalid_argument("weft::latch: count out of range");
   }
   detail::zero_gate gate_;
 };

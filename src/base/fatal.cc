@@ -5,6 +5,7 @@
 #include "base/fatal.h"
 
 #include <cerrno>
+#include <csignal>
 #include <unistd.h>
 
 #include "base/atomic.h"
@@ -36,6 +37,11 @@ void begin_fatal() noexcept {
   if (reporting.exchange(1, memory_order_acq_rel) != 0) {
     for (;;) ::pause();  // the first reporter ends the process
   }
+  // Nobody may be reading any more: the status is to be ours all the same.
+  sigset_t pipe;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  ::pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
 }
 
 void end_fatal(bool all) noexcept {

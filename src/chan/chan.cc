@@ -25,6 +25,10 @@
 // The lock is held for tens of nanoseconds (and a user's move). It is a word that is spun on and
 // then slept on; its unlock is a plain store (lock_slow says why that is enough).
 //
+// The channel of a timer is `timed` while the timer runs: an empty one is not simply empty then, it
+// may have fallen due. recv_now asks its owner (src/time/timer.cc), and so does who is about to
+// wait. Whoever finds another state than `open` comes that way, so other channels pay nothing.
+//
 // A user's move is code of his that runs under the lock, inside the runtime, where nobody stops it.
 // It may sleep: a vector that gives its memory back waits for malloc's lock, which a goroutine may
 // have that was stopped and waits for a P. So the P is lent meanwhile (rt::p_lent), and so it is by
@@ -92,7 +96,7 @@ void chan_core::unlock_slow(std::atomic<std::uint32_t>* word) noexcept { rt::fut
 // -- life
 
 chan_core* chan_core::make(std::size_t capacity, const elem_ops& ops, std::uint32_t bubble,
-                           std::size_t extra, void (*last_rites)(chan_core*) noexcept) {
+                           std::size_t extra, const chan_owner* owner) {
   constexpr std::size_t line = 64, malloc_align = __STDCPP_DEFAULT_NEW_ALIGNMENT__;
   const std::size_t spare = ops.nothrow || capacity == 0 ? 0 : 1;
   const std::size_t align = ops.align > line ? ops.align : line;
@@ -111,7 +115,7 @@ chan_core* chan_core::make(std::size_t capacity, const elem_ops& ops, std::uint3
     auto* c = ::new (cell) chan_core(capacity, ops, bubble);
     c->cells_ = capacity + spare;
     c->buffer_at_ = at;
-    c->last_rites_ = last_rites;
+    c->owner_ = owner;
     c->home_ = small ? home::cell : home::large_cell;
     return c;
   }
@@ -123,7 +127,7 @@ chan_core* chan_core::make(std::size_t capacity, const elem_ops& ops, std::uint3
   auto* c = ::new (reinterpret_cast<void*>(aligned)) chan_core(capacity, ops, bubble);
   c->cells_ = capacity + spare;
   c->buffer_at_ = at;
-  c->last_rites_ = last_rites;
+  c->owner_ = owner;
   c->from_base_ = aligned - a;
   return c;
 }
@@ -143,7 +147,7 @@ void chan_core::last_handle_gone() noexcept {
 }
 
 void chan_core::destroy() noexcept {
-  if (last_rites_ != nullptr) last_rites_(this);
+  if (owner_ != nullptr) owner_->last_rites(this);
   if (ops_->destroy != nullptr) {
     for (std::size_t n = count_.load(std::memory_order_relaxed), i = 0; i < n; ++i)
       ops_->destroy(cell(head_ + i));
@@ -287,7 +291,7 @@ struct held_waiter {
 
 template <class Value>
 inline op_result chan_core::send_from(Value value, bool sure, chan_wait** woken) {
-  if (closed_.load(std::memory_order_relaxed)) return op_result::closed;
+  if (state_.load(std::memory_order_relaxed) == state::closed) return op_result::closed;
   if (chan_wait* r = claim_first(receivers_, sure)) {
     held_waiter h{r, sure};
     give(r->to, value());
@@ -321,7 +325,11 @@ op_result chan_core::recv_now(sink to, chan_wait** woken) {
       *woken = s;
       return op_result::ok;
     }
-    return closed_.load(std::memory_order_relaxed) ? op_result::closed : op_result::would_block;
+    const state s = state_.load(std::memory_order_relaxed);
+    if (s != state::timed) return s == state::closed ? op_result::closed : op_result::would_block;
+    if (!owner_->take_due(this)) return op_result::would_block;
+    pop(to);
+    return op_result::ok;
   }
   if (chan_wait* s = n == capacity_ ? claim_first(senders_, ops_->nothrow) : nullptr) {
     held_waiter h{s, ops_->nothrow && !s->converts()};
@@ -379,7 +387,7 @@ struct chan_core::op {
 }
 
 [[gnu::always_inline]] inline chan_core::quick chan_core::quick_send(void* value) {
-  if (!plain_ || closed_.load(std::memory_order_relaxed)) [[unlikely]]
+  if (!plain_ || state_.load(std::memory_order_relaxed) != state::open) [[unlikely]]
     return quick::rest;
   if (chan_wait* r = receivers_.first.load(std::memory_order_relaxed); r != nullptr) {
     if (!r->claim_for_good()) return quick::rest;
@@ -400,7 +408,8 @@ struct chan_core::op {
   const std::size_t n = count_.load(std::memory_order_relaxed);
   chan_wait* s = senders_.first.load(std::memory_order_relaxed);
   if (n == 0) {
-    if (s == nullptr) return closed_.load(std::memory_order_relaxed) ? quick::rest : quick::blocks;
+    if (s == nullptr)
+      return state_.load(std::memory_order_relaxed) == state::open ? quick::blocks : quick::rest;
     if (!s->claim_for_good()) return quick::rest;
     hand_over(senders_, s, to, s->value);
     return quick::done;
@@ -455,6 +464,7 @@ op_result chan_core::recv_rest(sink to) {
   check_bubble(receive_outside);
   const op_result r = recv_now(to, &o.woken);
   if (r != op_result::would_block) return r;
+  if (state_.load(std::memory_order_relaxed) == state::timed) owner_->before_wait(this);
   o.c = nullptr;  // recv_wait unlocks
   return recv_wait(to);
 }
@@ -557,11 +567,11 @@ bool chan_core::close_now() noexcept {
   rt::G* gs[batch];
   check_bubble(close_outside);
   lock();
-  if (closed_.load(std::memory_order_relaxed)) {
+  if (state_.load(std::memory_order_relaxed) == state::closed) {
     unlock();
     return false;
   }
-  closed_.store(true, std::memory_order_release);  // with closed(), looks_empty, looks_full
+  state_.store(state::closed, std::memory_order_release);  // with closed(), looks_empty, looks_full
   pin();
   for (;;) {
     const std::uint32_t n = take_waiters(list, batch);

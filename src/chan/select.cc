@@ -75,10 +75,6 @@ class lottery {
   std::size_t won_ = 0;
 };
 
-bool looks_ready(const select_case& k) noexcept {
-  return k.is_send ? !k.c->looks_full() : !k.c->looks_empty();
-}
-
 }  // namespace
 
 // One select under way; on the stack of the one who selects.
@@ -92,6 +88,12 @@ struct selection {
   rt::waiter w;
   alarm timer;
 
+  static bool looks_ready(const select_case& k) noexcept {
+    if (k.is_send) return !k.c->looks_full();
+    return !k.c->looks_empty() &&
+           (k.c->state_.load(std::memory_order_acquire) != chan_core::state::timed ||
+            k.c->count_.load(std::memory_order_acquire) != 0 || k.c->owner_->is_due(k.c));
+  }
   chan_core* channel(std::size_t i) const noexcept { return cases[order[i]].c; }
   static wait_queue& queue_of(const select_case& k) noexcept {
     return k.is_send ? k.c->senders_ : k.c->receivers_;
@@ -214,6 +216,8 @@ select_result selection::wait() {
     r.to = k.to;
     r.shared = &shared;
     r.index = order[i];
+    if (k.c->state_.load(std::memory_order_relaxed) == chan_core::state::timed) [[unlikely]]
+      k.c->owner_->before_wait(k.c);
     chan_core::enqueue(queue_of(k), &r);
   }
   if (w.g != nullptr) {

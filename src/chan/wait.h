@@ -126,7 +126,7 @@ struct chan_view {
     const auto at = reinterpret_cast<std::uintptr_t>(c);
     *lo = at - c->from_base_;
     *hi = at + c->buffer_at_ + c->cells_ * c->size_;
-    return c->last_rites_ == nullptr;
+    return c->owner_ == nullptr;
   }
   std::uint64_t handles() const noexcept { return c->refs_.load(std::memory_order_relaxed); }
 };

@@ -44,7 +44,7 @@ void add_after(context_node* node, after_entry* e) noexcept {
   }
   n->lock.lock();
   const bool live = n->reason == 0;  // keeps CX1
-  if (live) n->link_function(e);
+  if (live) n->link_lasting(e);
   n->lock.unlock();
   if (live) return;
   e->claim(true);
@@ -58,10 +58,7 @@ bool stop_after(context_node* node, after_entry* e) noexcept {
     n->lock.lock();
     const bool linked = e->back != nullptr;
     bool let_go = false;
-    if (linked) {
-      cancel_node::take_out(e);
-      let_go = n->functions != 0 && --n->functions == 0 && std::exchange(n->held, false);
-    }
+    if (linked) let_go = n->take_out_lasting(e);
     n->lock.unlock();
     if (linked) e->release();  // the list's
     if (let_go) n->release();

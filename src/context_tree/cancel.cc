@@ -4,9 +4,11 @@
 //
 //   1. claim    From the top: the reason goes into the node (the first one wins), children and
 //               functions leave its list, and the children are next. A child that has lost its last
-//               reference is left to its destructor. At the end one store at the top lets the
-//               errors of all be seen.
-//   2. tell     From the top again: waiters are woken, done is closed.
+//               reference is left to its destructor. At the end one store at the top settles the
+//               errors of all: whoever asks from now on gets one.
+//   2. tell     From the top again: done is closed, the error let out, waiters are woken. Who asks
+//               for the error of a node before its turn waits for it: as in Go, err() is none as
+//               long as done is open.
 //   3. finish   Functions are started, stop sources requested, references dropped: user code.
 //
 // So whoever finds a context done finds the error of all below it and of all above it up to where
@@ -24,6 +26,7 @@
 //   CX3  error is seen ⇒ error is seen in all below; one cancellation is seen at one moment.
 //   CX4  at its end a node that has been claimed is in no list.
 //   CX5  done is closed ⇒ done is closed in all above, up to the top of the cancellation.
+//   CX6  error is seen ⇒ done is closed, here and in all above, up to there.
 //
 // Rejected: cancelling children under the parent's lock, as Go does. It needs a lock order down the
 // tree and recursion, and a slow subtree blocks everybody who looks at its root.
@@ -48,6 +51,7 @@ struct cancellation::passes {
   cancel_node* root;
   cancel_node** last;            // where the next one claimed goes: parents come first
   tree_link* pending = nullptr;  // children to claim, each with a reference; by tree_link::next
+  tree_link* orphans = nullptr;  // likewise; ours
 
   bool claim(cancel_node* n) noexcept {
     n->lock.lock();
@@ -67,6 +71,8 @@ struct cancellation::passes {
       if (l->what == tree_link::kind::after) {
         static_cast<after_entry*>(l)->claim(true);  // from now on, it counts as started
         l->next = std::exchange(c.functions_, l);
+      } else if (l->what == tree_link::kind::orphan) {
+        l->next = std::exchange(orphans, l);
       } else if (static_cast<cancel_node*>(l)->try_retain()) {
         l->next = std::exchange(pending, l);
       }
@@ -88,8 +94,11 @@ struct cancellation::passes {
     }
   }
 
-  void tell_all() noexcept {  // keeps CX5
+  void tell_all() noexcept {  // keeps CX5, CX6
     for (cancel_node* n = c.claimed_; n != nullptr; n = n->claimed_next) {
+      // Acquire: with context_done's release. None is made any more (CX1).
+      if (chan_core* done = n->done.load(std::memory_order_acquire)) done->close_now();
+      n->tell();
       if (n->watched) {
         n->lock.lock();
         while (n->first != nullptr) {  // nothing but watches is left
@@ -99,8 +108,12 @@ struct cancellation::passes {
         }
         n->lock.unlock();
       }
-      // Acquire: with context_done's release. None is made any more (CX1).
-      if (chan_core* done = n->done.load(std::memory_order_acquire)) done->close_now();
+    }
+    while (orphans != nullptr) {
+      tree_link* l = orphans;
+      orphans = l->next;
+      close_done(static_cast<cancel_node*>(l));
+      l->next = std::exchange(c.functions_, l);
     }
   }
 };
@@ -138,9 +151,13 @@ void cancellation::finish() noexcept {
     up->lock.unlock();
   }
   while (functions_ != nullptr) {
-    auto* e = static_cast<after_entry*>(functions_);
-    functions_ = e->next;
-    start_after(e);
+    tree_link* l = functions_;
+    functions_ = l->next;
+    if (l->what == tree_link::kind::orphan) {
+      free_cancelled(static_cast<cancel_node*>(l));
+    } else {
+      start_after(static_cast<after_entry*>(l));
+    }
   }
   for (cancel_node *n = claimed_, *next = nullptr; n != nullptr; n = next) {
     next = n->claimed_next;
@@ -156,16 +173,33 @@ void cancellation::finish() noexcept {
   }
 }
 
-void await_over(const cancel_node* n) noexcept {
-  // Set before the caller could know that n is claimed; n holds those above it.
-  const cancel_node* top = n->top;
-  for (int i = 0; !top->over.load(std::memory_order_acquire); ++i) {
+namespace {
+template <class F>
+void spin_until(F f) noexcept {
+  for (int i = 0; !f(); ++i) {
     if (i < 100) {
       rt::cpu_relax();
     } else {
       ::sched_yield();
     }
   }
+}
+}  // namespace
+
+void await_over(const cancel_node* n) noexcept {
+  // Set before the caller could know that n is claimed; n holds those above it.
+  const cancel_node* top = n->top;
+  spin_until([top] { return top->over.load(std::memory_order_acquire); });  // with begin's release
+}
+
+// It is claimed. Not for the whole cancellation: watches are called in it (ours: they ask about
+// those above only), and a large tree takes its time. User code runs in none of this.
+int context_node::error_soon() const noexcept {
+  // Acquire: with show's release; whom we ask about next, below us, is claimed too (CX3).
+  if (!top_->visible_.load(std::memory_order_acquire)) return 0;
+  int e = 0;
+  spin_until([&] { return (e = error_.load(std::memory_order_acquire)) > 0; });  // with tell's
+  return e;
 }
 
 void cancel(cancel_node* n, errc why, const std::exception_ptr& cause) noexcept {

@@ -16,8 +16,9 @@ class cancellation {
  private:
   struct passes;
   cancel_node* root_ = nullptr;
-  tree_link* functions_ = nullptr;  // to start, each with a reference; by tree_link::next
-  tree_link* others_ = nullptr;     // children that somebody else had claimed, likewise
+  // To start, each with a reference; by tree_link::next. And orphans, to free.
+  tree_link* functions_ = nullptr;
+  tree_link* others_ = nullptr;  // children that somebody else had claimed, likewise
   // Parents first; by claimed_next; all but the root with a reference. Null: somebody else was
   // first, and all but the stop source is his.
   cancel_node* claimed_ = nullptr;

@@ -3,15 +3,21 @@
 //
 // The timer refers to the node without holding it; when it is due it takes a reference, unless the
 // node is being destroyed. While functions of after_cancel stand in its list a pending deadline
-// holds its node (cancel_node::link_function): they shall run though all handles have gone.
+// holds its node (cancel_node::link_lasting): they shall run though all handles have gone. So it
+// does from the end of the last handle on, if somebody still has the channel of done (stay).
 //
 // A deadline that comes late, after another cancellation, finds the node claimed and does nothing;
 // so stale fires need no number. The node's lock orders arming and disarming.
+//
+// A deadline is of the clock of the place where it was made: the real one, or a bubble's. Two are
+// compared only if they are of one clock; else each counts for itself, and the upper one reaches
+// those below as any cancellation does.
 //
 // fired() runs on g0, where nothing may allocate or free and no user code may run: it begins the
 // cancellation there, so that waiters wake at once, and leaves the rest to a goroutine. On the
 // service thread it does all itself.
 #include "context_tree/cancel.h"
+#include "context_tree/watch.h"
 #include "sched/bubble.h"
 #include "sched/timers.h"
 
@@ -21,7 +27,9 @@ namespace {
 class deadline_node final : public cancel_node, public rt::durable_timer {
  public:
   deadline_node(context_node* parent, std::int64_t at, std::exception_ptr why) noexcept
-      : cancel_node(kind, parent, at), durable_timer(rt::current_bubble()), cause_(std::move(why)) {
+      : cancel_node(kind, parent, at, rt::current_bubble()),
+        durable_timer(deadline_bubble),
+        cause_(std::move(why)) {
     timed = true;
     durable_timer::keep = [](durable_timer* t) noexcept {
       return static_cast<deadline_node*>(t)->try_retain();
@@ -75,9 +83,9 @@ class deadline_node final : public cancel_node, public rt::durable_timer {
 
   static void destroy_this(context_node* n) noexcept {
     auto* self = static_cast<deadline_node*>(n);
+    if (stay(self)) return;
     disarm_deadline(self);
-    leave(self);
-    delete self;
+    if (leave(self)) delete self;
   }
   static constexpr type kind{&destroy_this, nullptr};
 
@@ -93,10 +101,19 @@ void disarm_deadline(cancel_node* n) noexcept {
   if (armed) rt::disarm(static_cast<deadline_node*>(n));
 }
 
+std::int64_t deadline_here(const context_node* node) noexcept {
+  const std::uint32_t here = rt::current_bubble();
+  const auto* n = static_cast<const cancel_node*>(node->canceller());
+  // One without a deadline has none above it either.
+  for (; n != nullptr && n->deadline != no_context_deadline; n = n->above()) {
+    if (n->deadline_bubble == here) return n->deadline;
+  }
+  return no_context_deadline;
+}
+
 context_node* make_deadline_node(context_node* parent, std::int64_t when,
                                  std::exception_ptr cause) {
-  const std::int64_t above = context_deadline(parent);
-  if (when == no_context_deadline || above <= when) return make_cancel_node(parent);
+  if (when == no_context_deadline || deadline_here(parent) <= when) return make_cancel_node(parent);
   auto* n = new deadline_node(parent, when, std::move(cause));
   enter(n);
   n->start();

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <exception>
 #include <stop_token>
+#include <utility>
 
 #include "os/mutex.h"
 #include "weft/context.hpp"
@@ -20,7 +21,8 @@ class cancel_node : public context_node, public tree_link {
   cancel_node(const type& t, context_node* parent) noexcept
       : context_node(t, parent, this, 2),
         tree_link(kind::node),
-        deadline(parent->canceller() != nullptr ? above()->deadline : no_context_deadline) {}
+        deadline(parent->canceller() != nullptr ? above()->deadline : no_context_deadline),
+        deadline_bubble(parent->canceller() != nullptr ? above()->deadline_bubble : 0) {}
 
   // The node whose list we stand in; it outlives us. Null: nobody above can be cancelled.
   cancel_node* above() const noexcept { return static_cast<cancel_node*>(parent()->canceller()); }
@@ -31,8 +33,13 @@ class cancel_node : public context_node, public tree_link {
     reason = why;
     cause = for_cause;
     top_ = top = from;
-    // Release: with error()'s acquire; the cause is seen by whoever sees the error.
-    error_.store(why, std::memory_order_release);
+    // Release: with error()'s acquire; top_ is seen by whoever sees that it is claimed.
+    error_.store(-why, std::memory_order_release);
+  }
+  // Once it is claimed and shown, and done is closed.
+  void tell() noexcept {
+    // Release: with error()'s acquire; whoever sees the error sees the cause, and done closed.
+    error_.store(reason, std::memory_order_release);
   }
   // Of the top.
   void show() noexcept { visible_.store(true, std::memory_order_release); }
@@ -43,14 +50,21 @@ class cancel_node : public context_node, public tree_link {
     if (first != nullptr) first->back = &l->next;
     first = l;
   }
-  void link_function(after_entry* e) noexcept {  // under our lock
-    link(e);
-    // A pending deadline holds its node for the sake of functions.
+  void link_lasting(tree_link* l) noexcept {  // a function or an orphan; under our lock
+    link(l);
+    if (l->what == kind::orphan) ++orphans;
+    // What may end us holds us for their sake.
     if (armed && !held) {
       held = true;
       retain();
     }
-    if (armed) ++functions;
+    if (armed) ++lasting;
+  }
+  // Likewise. True: it held us for that one, and the caller gives us back.
+  [[nodiscard]] bool take_out_lasting(tree_link* l) noexcept {
+    take_out(l);
+    if (l->what == kind::orphan) --orphans;
+    return lasting != 0 && --lasting == 0 && std::exchange(held, false);
   }
   static void take_out(tree_link* l) noexcept {  // under the lock of its list
     *l->back = l->next;
@@ -58,27 +72,39 @@ class cancel_node : public context_node, public tree_link {
     l->back = nullptr;
   }
 
+  bool live_on(int refs) noexcept { return revive(refs); }  // see there
+  void free_orphan() noexcept { free_alone(); }
+
   rt::mutex lock{rt::lock_rank::context};
-  tree_link* first = nullptr;   // children, functions and waiters; under the lock
-  int reason = 0;               // an errc once it is claimed; under the lock
-  cancel_node* top = nullptr;   // set with the reason; it is above us, or we are it
-  bool stop_due = false;        // under the lock until claimed, then the canceller's
-  bool watched = false;         // likewise
-  bool timed = false;           // a deadline_node; constant
-  bool armed = false;           // its timer is pending, or has just fired; under the lock
-  bool held = false;            // by its timer; under the lock until claimed, then the canceller's
-  std::uint32_t functions = 0;  // of a pending deadline: in the list; under the lock
-  std::exception_ptr cause;     // under the lock until claimed, then constant
+  tree_link* first = nullptr;  // children, orphans, functions and waiters; under the lock
+  int reason = 0;              // an errc once it is claimed; under the lock
+  cancel_node* top = nullptr;  // set with the reason; it is above us, or we are it
+  bool stop_due = false;       // under the lock until claimed, then the canceller's
+  bool watched = false;        // likewise
+  bool timed = false;          // a deadline_node; constant
+  // Something besides the parent may end it: its timer, which is pending or has just fired; its
+  // stop_token; its signals. Under the lock.
+  bool armed = false;
+  bool held = false;           // by that; under the lock until claimed, then the canceller's
+  std::uint32_t lasting = 0;   // of an armed one: functions and orphans; under the lock
+  std::uint32_t orphans = 0;   // under the lock
+  std::uint32_t sweep_at = 8;  // so many orphans: to be looked through; under the lock
+  std::exception_ptr cause;    // under the lock until claimed, then constant
   std::atomic<chan_core*> done{nullptr};    // set once, under the lock; ours
   std::stop_source stop{std::nostopstate};  // set once, under the lock
-  const std::int64_t deadline;              // the nearest, ours or from above
+  const std::int64_t deadline;              // the nearest of its clock, ours or from above
+  const std::uint32_t deadline_bubble;      // whose clock that is; 0: the real one
   const birthplace born;                    // its channel belongs there, whoever asks for it first
   cancel_node* claimed_next = nullptr;      // the canceller's
   std::atomic<bool> over{false};            // of a top: all that it took is done
 
  protected:
-  cancel_node(const type& t, context_node* parent, std::int64_t when) noexcept
-      : context_node(t, parent, this, 2), tree_link(kind::node), deadline(when) {}
+  cancel_node(const type& t, context_node* parent, std::int64_t when,
+              std::uint32_t of_bubble) noexcept
+      : context_node(t, parent, this, 2),
+        tree_link(kind::node),
+        deadline(when),
+        deadline_bubble(of_bubble) {}
   ~cancel_node();
 };
 
@@ -86,8 +112,16 @@ class cancel_node : public context_node, public tree_link {
 void enter(cancel_node* n) noexcept;
 // The caller holds a reference. A null cause: none was given.
 void cancel(cancel_node* n, errc why, const std::exception_ptr& cause) noexcept;
-// Leaves the list; hands functions that nobody can stop any more to the node above.
-void leave(cancel_node* n) noexcept;
+// -- at the end of a node, when it has no reference any more
+// True: somebody outside waits for done or has a stop_token, and what it is armed for may end it:
+// so it lives on until then.
+bool stay(cancel_node* n) noexcept;
+// Leaves the list; hands functions that nobody can stop any more to the node above. False: the node
+// itself is left there, as an orphan, since somebody waits outside; else the caller frees it.
+[[nodiscard]] bool leave(cancel_node* n) noexcept;
+// Of an orphan, or a node that nobody knows any more: it is cancelled. Parts of one thing.
+void close_done(cancel_node* n) noexcept;
+void free_cancelled(cancel_node* orphan) noexcept;  // and requests its stop: user code
 // n is claimed: until it and all below it are done; never long.
 void await_over(const cancel_node* n) noexcept;
 // Of a timed node.

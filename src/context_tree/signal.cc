@@ -5,7 +5,8 @@
 //   a signal               cancels the inner one; the signals stay caught, so that a second one
 //                          does not kill a program that is about to end
 //   cancel_fn, the parent  cancel the outer one, whose watch lets the signals go, and so the inner
-//   the last handle goes   the inner one's end lets the signals go
+//   the last handle goes   the inner one's end lets the signals go, unless somebody still waits for
+//                          a signal: on the channel of done, or with a function (stay, held)
 //
 // The registry refers to the inner node without holding it; one that is to be cancelled is held
 // until the service thread has done so, since that runs user code (functions, stop callbacks).
@@ -51,6 +52,9 @@ class signal_node final : public cancel_node, public signal_subscriber, public c
     const bool alive = cancel_watch::begin(
         outer, [](cancel_watch* w) noexcept { static_cast<signal_node*>(w)->unsubscribe(); });
     if (!alive) unsubscribe();
+    lock.lock();
+    armed = alive;
+    lock.unlock();
   }
 
  private:
@@ -67,10 +71,10 @@ class signal_node final : public cancel_node, public signal_subscriber, public c
   }
   static void destroy_this(context_node* n) noexcept {
     auto* self = static_cast<signal_node*>(n);
+    if (stay(self)) return;
     self->cancel_watch::end();
     self->unsubscribe();
-    leave(self);
-    delete self;
+    if (leave(self)) delete self;
   }
   static constexpr type kind{&destroy_this, nullptr};
 

@@ -5,17 +5,35 @@
 // a lock of its own for its list and state. No two are ever held at once, and neither user code nor
 // an allocation runs under one.
 //
-// A function of after_cancel stays in reach as long as something can cancel it: when its context
-// goes, it moves to the list of the node above (leave), and a pending deadline holds its node while
-// there are functions in its list. Nothing holds a child for the sake of its parent, so there are
-// no cycles.
+// What somebody still counts on stays in reach as long as something can cancel it: a function of
+// after_cancel, the channel of done, a stop_token. When its context goes without having been
+// cancelled:
+//   - a node that a deadline, a stop_token or signals may end lives on until then, held by that, if
+//     somebody outside has its channel or its stop_token (stay); so it does while there are
+//     functions in its list, or orphans (link_lasting);
+//   - else its functions move to the list of the node above, and if somebody outside has its
+//     channel or its stop_token, so does what is left of it, as an orphan: in that list, and the
+//     list's own, and without its hold on the node above (leave). With that node's end they go on
+//     upwards, and at the top they are dropped: nobody can cancel them any more.
+// So nothing holds a child for the sake of its parent, and there are no cycles.
+//
+// That nobody has the channel any more is seen from the count of its handles: at the end of the
+// node, and of orphans now and then, so that no more of them are in vain than are not. Of a
+// stop_token nobody knows how many there are: one that was asked for counts as kept.
+//
+// Rejected: the channel holds the node. The parent would have to find out that nobody holds a node
+// but its channel, which only the node knows; and whom the leak finder (debug/leaks.h) sees waiting
+// on done of a context that nobody can cancel would keep it alive himself.
 //
 // Runs on the caller's stack; anywhere but in scheduler context.
+#include <algorithm>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
 
+#include "chan/wait.h"
 #include "context_tree/node.h"
 #include "context_tree/tree_testing.h"
 #include "context_tree/watch.h"
@@ -51,8 +69,7 @@ class plain_cancel_node final : public cancel_node {
  private:
   static void destroy_this(context_node* n) noexcept {
     auto* self = static_cast<plain_cancel_node*>(n);
-    leave(self);
-    delete self;
+    if (leave(self)) delete self;
   }
   static constexpr type kind{&destroy_this, nullptr};
 };
@@ -63,7 +80,13 @@ class plain_cancel_node final : public cancel_node {
 class token_node final : public cancel_node {
  public:
   explicit token_node(context_node* parent) noexcept : cancel_node(kind, parent) {}
-  void listen(std::stop_token token) { callback_.emplace(std::move(token), on_stop{this}); }
+  void listen(std::stop_token token) {
+    token_ = token;
+    lock.lock();
+    armed = token_.stop_possible();
+    lock.unlock();
+    callback_.emplace(std::move(token), on_stop{this});
+  }
 
  private:
   struct on_stop {
@@ -77,11 +100,13 @@ class token_node final : public cancel_node {
   };
   static void destroy_this(context_node* n) noexcept {
     auto* self = static_cast<token_node*>(n);
+    if (!self->token_.stop_possible()) self->armed = false;  // its sources are gone
+    if (stay(self)) return;
     self->callback_.reset();
-    leave(self);
-    delete self;
+    if (leave(self)) delete self;
   }
   static constexpr type kind{&destroy_this, nullptr};
+  std::stop_token token_;
   std::optional<std::stop_callback<on_stop>> callback_;
 };
 
@@ -142,28 +167,115 @@ void enter(cancel_node* n) noexcept {
   if (live) return;
   await_over(up);  // keeps CX5
   n->claim(up->reason, up->cause, up->top);
+  n->tell();
 }
 
-void leave(cancel_node* n) noexcept {
-  if (n->reason != 0) return;  // keeps CX4; nobody else has a reference, so nobody writes it
+namespace {
+
+// Nobody has a reference to n: so once nobody waits, nobody ever will.
+bool is_awaited(const cancel_node* n) noexcept {
+  // Relaxed: n's handles, through which these were made, have gone before us.
+  const chan_core* c = n->done.load(std::memory_order_relaxed);
+  return n->stop.stop_possible() || (c != nullptr && chan_view{c}.handles() > 1);
+}
+
+// Under up's lock: the orphans that nobody waits for any more, if it is worth a look. After one
+// that leaves n in the list the next comes when n orphans more have been left there.
+tree_link* take_forgotten(cancel_node* up, bool& let_go) noexcept {
+  if (up->orphans < up->sweep_at) return nullptr;
+  tree_link* found = nullptr;
+  std::uint32_t rest = 0;
+  for (tree_link *l = up->first, *next = nullptr; l != nullptr; l = next) {
+    next = l->next;
+    if (l->what != tree_link::kind::orphan || is_awaited(static_cast<cancel_node*>(l))) {
+      ++rest;
+      continue;
+    }
+    let_go = up->take_out_lasting(l) || let_go;
+    l->next = std::exchange(found, l);
+  }
+  up->sweep_at = up->orphans + std::max(8U, rest);
+  return found;
+}
+
+}  // namespace
+
+void close_done(cancel_node* n) noexcept {
+  // Relaxed: n is ours alone.
+  if (chan_core* c = n->done.load(std::memory_order_relaxed)) c->close_now();
+}
+
+void free_cancelled(cancel_node* orphan) noexcept {
+  if (orphan->stop.stop_possible()) orphan->stop.request_stop();
+  orphan->free_orphan();
+}
+
+bool stay(cancel_node* n) noexcept {
+  // Nobody else has a reference, so nobody writes these.
+  if (n->reason != 0 || !n->armed || !is_awaited(n)) return false;
+  n->parent()->retain();  // context_node::destroy gives one back
+  n->lock.lock();         // a canceller takes it after it has got its reference
+  n->held = true;
+  n->lock.unlock();
+  bool cancelled = !n->live_on(2);  // ours, and that of what it is armed for
+  if (cancel_node* up = n->above()) {
+    up->lock.lock();
+    const bool from_above = up->reason != 0;  // and n may be in its list no longer
+    up->lock.unlock();
+    if (from_above) await_over(up);  // keeps CX5
+    cancelled = cancelled || from_above;
+  }
+  if (cancelled) cancel(n, errc::canceled, nullptr);  // nobody can ask why
+  n->release();
+  return true;
+}
+
+bool leave(cancel_node* n) noexcept {
+  // An orphan is in no list any more. A claimed one neither (CX4); nobody else has a reference, so
+  // nobody writes it.
+  if (n->what == tree_link::kind::orphan || n->reason != 0) return true;
   cancel_node* up = n->above();
-  tree_link* orphans = n->first;  // only functions: the others hold a reference to n
-  bool fire = false;
+  tree_link* left = n->first;  // functions and orphans: the others hold a reference to n
+  tree_link* forgotten = nullptr;
+  bool fire = false, stays = false, let_go = false;
   if (up != nullptr) {
+    const bool awaited = is_awaited(n);
     up->lock.lock();
     if (n->back != nullptr) cancel_node::take_out(n);
     fire = up->reason != 0;
-    while (!fire && orphans != nullptr) {
-      tree_link* l = orphans;
-      orphans = l->next;
-      up->link_function(static_cast<after_entry*>(l));
+    if (!fire) {
+      stays = awaited;
+      if (stays) {
+        n->what = tree_link::kind::orphan;
+        up->link_lasting(n);
+      }
+      while (left != nullptr) {
+        tree_link* l = left;
+        left = l->next;
+        up->link_lasting(l);
+      }
+      forgotten = take_forgotten(up, let_go);
     }
     up->lock.unlock();
+    if (let_go) up->release();  // not its last: n has one, until destroy goes on
   }
-  if (fire && orphans != nullptr) await_over(up);
-  while (orphans != nullptr) {
-    auto* e = static_cast<after_entry*>(orphans);
-    orphans = e->next;
+  if (fire) {
+    await_over(up);  // keeps CX5
+    const rt::in_runtime inside;
+    close_done(n);
+    for (tree_link* l = left; l != nullptr; l = l->next) {
+      if (l->what == tree_link::kind::orphan) close_done(static_cast<cancel_node*>(l));
+    }
+  }
+  while (left != nullptr) {
+    tree_link* l = left;
+    left = l->next;
+    if (l->what == tree_link::kind::orphan) {
+      auto* o = static_cast<cancel_node*>(l);
+      fire ? free_cancelled(o) : o->free_orphan();
+      continue;
+    }
+    auto* e = static_cast<after_entry*>(l);
     if (fire) {
       e->claim(true);
       start_after(e);
@@ -171,6 +283,13 @@ void leave(cancel_node* n) noexcept {
       e->release();  // nobody can cancel it any more
     }
   }
+  while (forgotten != nullptr) {
+    tree_link* l = forgotten;
+    forgotten = l->next;
+    static_cast<cancel_node*>(l)->free_orphan();
+  }
+  if (fire && n->stop.stop_possible()) n->stop.request_stop();
+  return !stays;
 }
 
 // -- looking
@@ -208,11 +327,30 @@ chan_ref context_done(const context_node* node) {
   return chan_ref(c);
 }
 
+namespace {
+// The cause where none was given: one for each error, made when it is first asked for and never
+// destroyed. Not a static of the function: who makes that could be left behind by its run, and all
+// others would wait for him.
+std::exception_ptr plain_cause(errc why) noexcept {
+  static constinit std::atomic<const std::exception_ptr*> canceled{nullptr}, exceeded{nullptr};
+  std::atomic<const std::exception_ptr*>& kept = why == errc::canceled ? canceled : exceeded;
+  // Acquire: with the release of the one who was first.
+  const std::exception_ptr* is = kept.load(std::memory_order_acquire);
+  if (is != nullptr) return *is;
+  std::exception_ptr made = std::make_exception_ptr(std::system_error(make_error_code(why)));
+  const auto* fresh = new (std::nothrow) std::exception_ptr(made);
+  if (fresh == nullptr) return made;
+  if (kept.compare_exchange_strong(is, fresh, std::memory_order_acq_rel, std::memory_order_acquire))
+    return made;
+  delete fresh;
+  return *is;
+}
+}  // namespace
+
 std::exception_ptr context_cause(const context_node* node) noexcept {
   const cancel_node* n = canceller_of(node);
   if (n == nullptr || !n->is_published()) return nullptr;
-  if (n->cause != nullptr) return n->cause;
-  return std::make_exception_ptr(std::system_error(make_error_code(static_cast<errc>(n->error()))));
+  return n->cause != nullptr ? n->cause : plain_cause(static_cast<errc>(n->error()));
 }
 
 std::int64_t context_deadline(const context_node* node) noexcept {

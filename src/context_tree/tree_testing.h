@@ -8,7 +8,8 @@
 
 namespace weft::detail {
 
-// Children, functions of after_cancel and waiters that a cancellation of ctx would reach directly.
+// Children, what is left of them, functions of after_cancel and waiters that a cancellation of ctx
+// would reach directly.
 std::size_t child_count(const context& ctx) noexcept;
 
 }  // namespace weft::detail

@@ -33,6 +33,10 @@ namespace weft::detail {
 
 class cancel_node;
 
+// The nearest deadline of n, or above it, that is of the caller's clock (a bubble has its own);
+// no_context_deadline: none. One of another clock ends a wait by its cancellation only.
+std::int64_t deadline_here(const context_node* n) noexcept;
+
 class cancel_watch : public tree_link {
  public:
   using function = void (*)(cancel_watch*) noexcept;

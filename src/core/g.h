@@ -64,6 +64,23 @@ class tie {
   atomic<std::uintptr_t> word_{0};
 };
 
+// The run() that a goroutine belongs to. Written by its spawner before it is published, and by a
+// bubble that leaves it behind; atomic, because pictures of the whole slab (runtime_stats, the
+// tracer) look at cells that are just being given out. Nothing is ordered by it.
+class run_number {
+ public:
+  operator std::uint32_t() const noexcept {  // NOLINT(google-explicit-constructor)
+    return word_.load(memory_order_relaxed);
+  }
+  run_number& operator=(std::uint32_t run) noexcept {
+    word_.store(run, memory_order_relaxed);
+    return *this;
+  }
+
+ private:
+  atomic<std::uint32_t> word_{0};
+};
+
 struct alignas(64) G {
   static constexpr unsigned bubbled_bit = 4;  // of attention, over an exit_state
 
@@ -86,7 +103,7 @@ struct alignas(64) G {
   // without a P parks in a stopped world too.
   atomic<const void*> waiting_on{nullptr};
   std::uint64_t goid = 0;
-  std::uint32_t run_id = 0;  // the run() it belongs to; another one: left behind, never runs again
+  run_number run_id;  // another one than the current: left behind, never runs again
   atomic<std::uint32_t> generation{0};  // anybody may read
 
   // -- how it starts: the second line. Written by the spawner before it is published.
@@ -99,9 +116,9 @@ struct alignas(64) G {
   // -- its own.
   stack stk;  // from its first switch to its end
   local_node* locals = nullptr;
-  tie tied;                 // whose it is, if it is bound
-  std::uint32_t locks = 0;  // calls of lock_os_thread that are not undone
-  bool named = false;
+  tie tied;                   // whose it is, if it is bound
+  std::uint32_t locks = 0;    // calls of lock_os_thread that are not undone
+  atomic<bool> named{false};  // pictures of a stopped world look at one that ends without a P
   bool is_main = false;
   std::uint8_t audit_mark = 0;  // audit(), with the world stopped
   bool slow_calls = false;      // its last announced call lasted (sched/syscall.cc); a hint

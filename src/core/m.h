@@ -66,7 +66,8 @@ struct alignas(64) M {
   bool on_idle_list = false;
   bool kept = false;  // waits for a P with its goroutine, in place (sched.kept); M1 does not hold
   bool waits_locked = false;  // sleeps until its locked goroutine runs
-  M *kept_next = nullptr, *kept_prev = nullptr;
+  atomic<M*> kept_next{nullptr};
+  M* kept_prev = nullptr;
   std::int64_t idle_since = 0, kept_since = 0;
 
   // -- signals: sysmon and stop-the-world ask, the handler answers (preempt.cc).

@@ -22,8 +22,9 @@ struct M;
 
 inline constexpr std::uint32_t max_procs = 1024;
 
-// P::preempt. Both end the slice; the second one sends the P to the global queue first.
-inline constexpr std::uint32_t preempt_slice = 1, preempt_for_global = 2;
+// P::preempt. The first two end the slice; the second one sends the P to the global queue first.
+// The third is m0's, which runs nobody but main (run.cc): main goes on elsewhere, at once.
+inline constexpr std::uint32_t preempt_slice = 1, preempt_for_global = 2, preempt_leave_m0 = 3;
 
 // Timers armed on a P. Anybody may fire what is due, under the lock.
 struct timer_home {

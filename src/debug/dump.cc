@@ -54,7 +54,7 @@ void dump(std::ostream& out) {
     rt::write(sink, g, names);
   };
   if (have_own) block(own);
-  others.for_each(block);
+  oldest_first(memory, others).for_each(block);
   rt::write(sink, cycles);
 }
 

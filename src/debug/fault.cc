@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // SIGSEGV and SIGBUS: overflow of a goroutine's stack, of a thread's own (g0), or somebody else's.
 //
-// A goroutine's overflow shows as a fault in the guard below its stack. The scheduler's own, on a
-// thread of the runtime, shows as a fault just below the stack pointer. Everything else is passed
-// on to whoever had the signal before us: to a handler with its own mask and flags, or by the
-// default action, with the faulting instruction run again so that the core shows it.
+// A goroutine's overflow shows as a fault in the guard below its stack; or, if one frame was larger
+// than the guard, as one near a stack pointer that has left the stack downwards and stands on no
+// other that we know. The scheduler's own, on a thread of the runtime, shows as a fault just below
+// the stack pointer. Everything else is passed on to whoever had the signal before us: to a handler
+// with its own mask and flags, or by the default action, with the faulting instruction run again so
+// that the core shows it.
 //
 // A null pointer in a goroutine may become an exception (weft/fault.hpp). It is not thrown here:
 // the handler makes its thread go on in weft_fault_landing, on the goroutine's stack, which throws.
@@ -111,10 +113,36 @@ std::size_t limit_of(const G& g) noexcept {
   end_fatal();
 }
 
+constexpr std::uintptr_t large_frame = 64 * 1024, close_by = 256;
+
 // Both stacks end in memory that cannot be touched; what is touched is at most a large frame away.
 bool below_the_stack(std::uintptr_t addr, std::uintptr_t sp) noexcept {
-  constexpr std::uintptr_t frame = 64 * 1024, red_zone = 256;
-  return addr + frame >= sp && addr < sp + red_zone && !is_readable(addr);
+  return addr + large_frame >= sp && addr < sp + close_by && !is_readable(addr);
+}
+
+// On its thread's own stack, or a large frame below its end. Where it ends is not known: there is
+// no hole between here and its top.
+bool on_g0(const M& m, std::uintptr_t sp) noexcept {
+  constexpr std::uintptr_t most = 1UL << 30;
+  if (m.curg == nullptr || m.on_system_stack) return true;
+  const auto top = reinterpret_cast<std::uintptr_t>(m.g0_top);
+  if (sp > top || top - sp > most) return false;
+  for (std::uintptr_t at = top; at > sp + large_frame; at -= page_size()) {
+    if (!is_readable(at)) return false;
+  }
+  return true;
+}
+
+// sp has left g's stack by a frame that is larger than the guard, and what was touched lies in that
+// frame or just below it. If sp can be read it may be that of a stack which the program has made
+// itself; then only what we know for the end of a stack tells.
+bool stepped_over_guard(const G& g, std::uintptr_t addr, std::uintptr_t sp) noexcept {
+  if (sp >= g.stk.base || addr + large_frame < sp || addr >= g.stk.lo) return false;
+  if (is_readable(addr)) return false;
+  if (addr < sp + close_by || !is_readable(sp)) return true;
+  stack other;
+  bool in_guard = false;
+  return find_stack(addr, &other, &in_guard) && in_guard;
 }
 
 #if defined(__x86_64__)
@@ -159,11 +187,14 @@ void on_fault(int sig, siginfo_t* info, void* context) {
     const M* m = current_m();
     const G* g = m != nullptr ? m->curg : nullptr;
     if (g != nullptr && addr >= g->stk.base && addr < g->stk.lo) goroutine_overflow(*g, at);
-    const bool on_g0 =
+    const bool outside =
         m != nullptr && (g == nullptr || at.sp() < g->stk.base || at.sp() > g->stk.hi);
-    if (on_g0 && !m->signals.contains(at.sp()) && below_the_stack(addr, at.sp()))
-      system_overflow(at);
-    if (g != nullptr && !on_g0 && throw_there(sig, info, *g, context)) {
+    if (outside && !m->signals.contains(at.sp())) {
+      const bool g0s = on_g0(*m, at.sp());
+      if (g0s && below_the_stack(addr, at.sp())) system_overflow(at);
+      if (!g0s && stepped_over_guard(*g, addr, at.sp())) goroutine_overflow(*g, at);
+    }
+    if (g != nullptr && !outside && throw_there(sig, info, *g, context)) {
       errno = saved;
       return;
     }

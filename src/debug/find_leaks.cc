@@ -40,7 +40,7 @@ std::string profile(found& all) {
   std::string text = profile(all);
   const text_sink out = into(text);
   symbols names(all.memory, true);
-  all.leaks.for_each([&](const g_record& g) {
+  oldest_first(all.memory, all.leaks).for_each([&](const g_record& g) {
     write(out, g, names);
     out << "\n";
   });
@@ -51,7 +51,7 @@ std::string profile(found& all) {
 [[gnu::noinline]] void list(std::vector<debug::leak>& out, const void* own_frame) {
   found all(own_frame);
   symbols names(all.memory, true);
-  all.leaks.for_each([&](const g_record& g) {
+  oldest_first(all.memory, all.leaks).for_each([&](const g_record& g) {
     debug::leak l;
     l.goid = g.goid;
     if (g.name != nullptr) l.name = g.name;

@@ -509,8 +509,8 @@ bool look::see_goroutine(const G& g) noexcept {
     see_span({own_frame_, g.stk.hi});
     return true;
   }
-  const bool saved =
-      !g.kept && (s == g_status::runnable || s == g_status::waiting || s == g_status::leaked);
+  const bool saved = s == g_status::waiting || s == g_status::leaked ||
+                     (s == g_status::runnable && !g.kept);  // in this order, see traces.cc
   std::uintptr_t sp = saved ? reinterpret_cast<std::uintptr_t>(g.sp) : interrupted_at(g) - red_zone;
   if (sp < g.stk.lo || sp > g.stk.hi) return see_pages({g.stk.lo, g.stk.hi});
   see_span({sp, g.stk.hi});
@@ -657,7 +657,7 @@ unseen look_for_unseen(bool caller_is_thread) noexcept {
     if (m->tid.load(memory_order_relaxed) == 0 || g == nullptr) continue;
     if (g == self) {
       if (m->on_system_stack) return unseen::somebody;
-    } else if (g->run_id == run && !g->kept) {
+    } else if (g->run_id == run && !(g->state() == g_status::runnable && g->kept)) {
       return unseen::somebody;  // in a system call, or it has lost its P and computes on
     }
   }

@@ -98,7 +98,7 @@ void write_report() noexcept {
     sink << "\nruntime stack:\n";
     write(sink, system, names);
   }
-  others.for_each([&](const g_record& g) {
+  oldest_first(memory, others).for_each([&](const g_record& g) {
     sink << "\n";
     write(sink, g, names);
   });
@@ -178,7 +178,7 @@ void install_reports() noexcept {
   static constinit atomic<bool> done{false};
   if (done.exchange(true, memory_order_acq_rel)) return;
   if (const int err = start_service_thread(dump_thread, nullptr, "weft-dump"); err != 0)
-    fatal_errno("runtime: failed to create new OS thread", err);
+    no_new_thread(err);
   set_fatal_hook(on_fatal);
   install_fault_handlers();
   // Only where nobody else has a say: a handler, or 'ignore', stays as it is.

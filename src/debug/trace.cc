@@ -73,6 +73,8 @@ struct {
     std::int64_t at;
   } syncs[max_syncs] = {};  // of the recorder, oldest first
   std::size_t nsyncs = 0;
+  // When the last picture was taken, and the CPU time that it took. Not the time on the wall: of a
+  // thread that the kernel kept waiting just then that would put off the next one for seconds.
   std::int64_t last_sync = 0, sync_cost = 0;
 } constinit tracer;
 
@@ -195,10 +197,10 @@ void drop_old(std::int64_t now) noexcept {
 void take_picture() noexcept {
   const stopped_world w;
   if (!tracing()) return;
-  const std::int64_t began = nanotime();
+  const std::int64_t began = thread_cpu_ns(thread_id());
   const std::uint64_t stamp = sync_trace();
   tracer.last_sync = nanotime();
-  tracer.sync_cost = tracer.last_sync - began;
+  tracer.sync_cost = thread_cpu_ns(thread_id()) - began;
   if (tracer.nsyncs == max_syncs) {
     std::move(tracer.syncs + 1, tracer.syncs + tracer.nsyncs, tracer.syncs);
     --tracer.nsyncs;
@@ -255,6 +257,9 @@ void answer(request* q) noexcept {
 void writer_main(void*) noexcept {
   for (;;) {
     tracer.wake.clear();
+    // The looks come after the clear, as in service_main (sched/timers.cc): else it could wipe out
+    // the wake-up of one whose request, or whose start of a trace, they have not seen.
+    fence(memory_order_seq_cst);
     request* q = tracer.asked.exchange(nullptr, memory_order_acq_rel);  // with ask
     if (q == nullptr && tracer.now.load(memory_order_acquire) == mode::off) {
       tracer.wake.sleep();
@@ -308,9 +313,10 @@ void begin_trace(mode m, std::size_t buffer) {
   {
     const stopped_world w;
     tracer.base_ns = nanotime();
+    const std::int64_t began = thread_cpu_ns(thread_id());
     start_tracing(std::max<std::size_t>(buffer / sizeof(trace_chunk), 16), tracer.stacks);
     tracer.last_sync = nanotime();
-    tracer.sync_cost = tracer.last_sync - tracer.base_ns;
+    tracer.sync_cost = thread_cpu_ns(thread_id()) - began;
     tracer.syncs[tracer.nsyncs++] = {0, tracer.last_sync};
   }
   tracer.now.store(m, memory_order_release);  // with the writer

@@ -7,6 +7,8 @@
 // left.
 #include "debug/traces.h"
 
+#include <algorithm>
+
 #include "sched/bubble.h"
 #include "sched/sched.h"
 
@@ -102,7 +104,7 @@ WEFT_READS_STACKS g_record trace_collector::record(const G& g, const registers* 
   r.status = here != nullptr ? g_status::running : g.state();
   r.locked = g.locks != 0;
   if (const bubble* b = g.its_bubble()) r.bubble = b->id;
-  if (g.named) r.name = memory_.copy(g.name);
+  if (g.named.load(memory_order_relaxed)) r.name = memory_.copy(g.name);
   if (here != nullptr) {
     r.stack = of_running(g, *here, exact);
     return r;
@@ -112,8 +114,9 @@ WEFT_READS_STACKS g_record trace_collector::record(const G& g, const registers* 
     r.durable = g.durable;
     if (now_s_ > g.eh.since) r.minutes = (now_s_ - g.eh.since) / 60;
   } else if (r.status != g_status::runnable || g.kept) {
-    // In a system call, or computing on without a P: the thread goes its own way.
-    const void* at = g.kept ? where_stopped(g) : nullptr;
+    // In a system call, or computing on without a P: the thread goes its own way, and may be about
+    // to queue up. It has when it is runnable (queue_kept).
+    const void* at = r.status == g_status::runnable ? where_stopped(g) : nullptr;
     r.elsewhere = at == nullptr;
     if (at != nullptr) {
       const registers regs = registers_in_signal(at);
@@ -151,6 +154,15 @@ WEFT_READS_STACKS std::size_t trace_collector::all(arena_list<g_record>& out, co
     out.push(memory_, record(g, nullptr, false));
   }
   return 0;
+}
+
+oldest_first::oldest_first(arena& memory, const arena_list<g_record>& list) noexcept
+    : list_(list), sorted_(memory.array<const g_record*>(list.size())) {
+  if (sorted_ == nullptr) return;
+  std::size_t n = 0;
+  list.for_each([&](const g_record& g) { sorted_[n++] = &g; });
+  std::sort(sorted_, sorted_ + n,
+            [](const g_record* a, const g_record* b) { return a->goid < b->goid; });
 }
 
 [[gnu::noinline]] void wipe_stack() noexcept {

@@ -64,6 +64,25 @@ class trace_collector {
   trace last_;  // most goroutines stand where the one before them does
 };
 
+// Those of the list, the oldest first. The table has them in batches, each from its end on (a P's
+// free cells are a stack), and one P's batch before the other's. Table order if there is no memory.
+class oldest_first {
+ public:
+  oldest_first(arena& memory, const arena_list<g_record>& list) noexcept;
+  template <class F>
+  void for_each(F f) const {
+    if (sorted_ == nullptr) {
+      list_.for_each(f);
+      return;
+    }
+    for (std::size_t i = 0; i < list_.size(); ++i) f(*sorted_[i]);
+  }
+
+ private:
+  const arena_list<g_record>& list_;
+  const g_record** sorted_;
+};
+
 // Overwrites what calls have left below the caller's frame. Who has walked the stacks of others has
 // left their addresses there, which the leak finder would take for something that somebody knows.
 void wipe_stack() noexcept;

@@ -9,6 +9,7 @@
 
 #include "base/chaos.h"
 #include "net/sys.h"
+#include "os/section.h"
 #include "weft/thread.hpp"
 
 namespace weft::detail {
@@ -67,6 +68,7 @@ int open(const char* path, int flags, mode_t mode) {
 int close(int fd) {
   return blocking([&]() noexcept { return close_here(fd); });
 }
+int close_now(int fd) noexcept { return close_here(fd); }
 int truncate(int fd, std::int64_t size) {
   return blocking([&]() noexcept { return truncate_here(fd, size); });
 }

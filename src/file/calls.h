@@ -36,6 +36,7 @@ long write_now(int fd, const void* b, std::size_t n) noexcept;
 // May take long.
 int open(const char* path, int flags, mode_t mode);
 int close(int fd);
+int close_now(int fd) noexcept;  // not announced
 int truncate(int fd, std::int64_t size);
 int stat(int fd, struct ::stat* out);
 // Never do.

@@ -50,7 +50,7 @@ file_fd* file_fd::make(int fd, std::string_view name, origin from, std::error_co
   if (f->desc_ != nullptr) {
     f->desc_->of = f;
     f->desc_->give_back = [](void* of, rt::poll_mode m) noexcept {
-      static_cast<file_fd*>(of)->unlock(m);
+      static_cast<file_fd*>(of)->give_back(m);
     };
     if ((flags & O_NONBLOCK) == 0) calls::set_nonblocking(fd);
   }
@@ -156,11 +156,17 @@ void file_fd::set_deadline(unsigned modes, std::int64_t when, std::error_code& e
 }
 
 void file_fd::close(std::error_code& ec) {
-  if (!mu_.close()) return closed(ec);
   ec.clear();
-  if (desc_ != nullptr) rt::poll_evict(desc_);
-  // With others still inside, the last of them closes, and what that gives is nobody's.
-  if (mu_.leave()) result(really_close(), ec);
+  bool was_open = true;
+  const int r = close_if([&] {
+    was_open = mu_.close();
+    if (!was_open) return false;
+    if (desc_ != nullptr) rt::poll_evict(desc_);
+    // With others still inside, the last of them closes, and what that gives is nobody's.
+    return mu_.leave();
+  });
+  if (!was_open) return closed(ec);
+  result(r, ec);
 }
 
 void file_fd::drop() noexcept {
@@ -169,9 +175,9 @@ void file_fd::drop() noexcept {
   release();  // NOLINT(clang-analyzer-cplusplus.NewDelete): it does not follow the counts
 }
 
-int file_fd::really_close() {
+int file_fd::really_close() noexcept {
   if (desc_ != nullptr) rt::poll_close(desc_);
-  const int r = calls::close(fd_);
+  const int r = calls::close_now(fd_);
   release();
   return r;
 }

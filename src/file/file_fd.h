@@ -17,8 +17,10 @@
 
 #include "file/calls.h"
 #include "net/fd_mutex.h"
+#include "os/section.h"
 #include "sched/netpoll.h"
 #include "weft/file.hpp"
+#include "weft/thread.hpp"
 
 namespace weft::detail {
 
@@ -68,8 +70,8 @@ class file_fd {
       if (!in_) return;
       if (side_ != none) {
         f_.unlock(static_cast<rt::poll_mode>(side_));
-      } else if (f_.mu_.leave()) {
-        f_.really_close();
+      } else {
+        f_.close_if([this] { return f_.mu_.leave(); });
       }
     }
     explicit operator bool() const noexcept { return in_; }
@@ -93,9 +95,31 @@ class file_fd {
     return r;
   }
   void unlock(rt::poll_mode m) {
+    close_if([this, m] { return mu_.unlock(m, desc_); });
+  }
+  // Leaves, and closes the descriptor if it was the last inside: what close(2) gives, else 0.
+  // Nobody else would close it, so from the one to the other this thread is not stopped for good,
+  // even if its run is over; the call is announced all the same.
+  template <class Leave>
+  int close_if(Leave last) {
+    int r = 0;
+    bool announced = false;
+    {
+      const rt::in_runtime inside;
+      if (!last()) return 0;
+      announced = !rt::is_fork_child();  // there nobody would take the P
+      if (announced) enter_syscall();
+      r = really_close();
+    }
+    if (announced) exit_syscall();
+    return r;
+  }
+  // What one that has stopped for good holds. It is no goroutine any more that could give its P
+  // away or get another.
+  void give_back(rt::poll_mode m) {
     if (mu_.unlock(m, desc_)) really_close();
   }
-  int really_close();
+  int really_close() noexcept;
   void release() noexcept;
 
   const std::string name_;

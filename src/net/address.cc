@@ -101,12 +101,13 @@ address address::unix_path(std::string_view path, std::error_code& ec) {
   a.sun_family = AF_UNIX;
   // A path ends with a zero; an abstract name begins with one, and may have more.
   const bool abstract = !path.empty() && (path[0] == '@' || path[0] == '\0');
-  if (path.empty() || path.size() >= sizeof a.sun_path ||
+  if (path.size() >= sizeof a.sun_path ||
       (!abstract && path.find('\0') != std::string_view::npos)) {
     ec = std::make_error_code(std::errc::invalid_argument);
     return {};
   }
   ec.clear();
+  if (path.empty()) return {reinterpret_cast<const sockaddr*>(&a), path_at};
   std::memcpy(a.sun_path, path.data(), path.size());
   std::size_t size = path_at + path.size();
   if (abstract) {

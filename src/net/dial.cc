@@ -5,8 +5,9 @@
 // Several addresses are tried one after the other, each with its share of the time that is left
 // (but two seconds at least, if there are that many). If a name has addresses of both families,
 // those of the other family get a goroutine of their own when 300 ms have passed or the first
-// family has failed (RFC 6555); the first connection wins, the other is closed. For a plain thread,
-// which may have no run to start goroutines in, they are threads.
+// family has failed (RFC 6555); the first connection wins, the other is closed. If both fail, the
+// first family's error is told, as in Go, whichever came first. For a plain thread, which may have
+// no run to start goroutines in, they are threads.
 //
 // Runs on the caller's stack; the watch's function on the canceller's.
 #include <algorithm>
@@ -38,6 +39,7 @@ struct attempt {
   std::error_code ec;
   net::address where;
   const char* call = "connect";
+  bool primary = false;  // of the first family, in a race
 };
 
 // Ends the wait of a connect when the context is done.
@@ -61,9 +63,9 @@ class connect_watch : private cancel_watch {
 };
 
 std::int64_t deadline_of(const context* ctx) noexcept {
-  if (ctx == nullptr) return rt::never;
-  const auto d = ctx->deadline();
-  return d ? d->time_since_epoch().count() : rt::never;
+  static_assert(no_context_deadline == rt::never);
+  const context_node* n = ctx != nullptr ? context_access::node(*ctx) : nullptr;
+  return n != nullptr ? deadline_here(n) : rt::never;
 }
 
 std::error_code wait_connected(net_fd* s, const context* ctx, std::int64_t until) {
@@ -99,6 +101,7 @@ attempt connect_once(const network_kind& k, const net::address& to, const contex
     a.call = "socket";
     return a;
   }
+  if (k.type == SOCK_DGRAM && !to.is_unix()) sys::set_option(fd, SOL_SOCKET, SO_BROADCAST, 1);
   const int r = sys::connect(fd, to.data(), to.size());
   if (r < 0 && r != -EINPROGRESS && r != -EINTR) {
     sys::close(fd);
@@ -159,8 +162,13 @@ struct lane {
   context ctx;
   chan<attempt> results;
   std::vector<net::address> list;
+  bool primary;
 
-  void run() const { results.send(connect_in_order(k, list, &ctx)); }
+  void run() const {
+    attempt a = connect_in_order(k, list, &ctx);
+    a.primary = primary;
+    results.send(std::move(a));
+  }
 };
 
 void start(lane l) {
@@ -187,9 +195,9 @@ attempt race(const network_kind& k, std::vector<net::address> list, const contex
   const context& inner = made.first;
   const cancel_fn& cancel = made.second;
   const chan<attempt> results(2);
-  start({k, inner, results, std::move(list)});
+  start({k, inner, results, std::move(list), true});
   attempt failed;
-  bool have_failed = false, second_runs = false;
+  bool second_runs = false;
   for (int running = 1; running > 0;) {
     attempt got;
     const auto take = [&](std::optional<attempt> a) {
@@ -202,13 +210,10 @@ attempt race(const network_kind& k, std::vector<net::address> list, const contex
       cancel();
       return got;
     }
-    if (which == 0 && !have_failed) {
-      failed = std::move(got);
-      have_failed = true;
-    }
+    if (which == 0 && got.primary) failed = std::move(got);
     if (!second_runs) {
       second_runs = true;
-      start({k, inner, results, others});
+      start({k, inner, results, others, false});
       ++running;
     }
   }

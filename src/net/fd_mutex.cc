@@ -31,16 +31,20 @@ bool fd_mutex::enter() {
   }
 }
 
-bool fd_mutex::close() noexcept {
+bool fd_mutex::close(line l) noexcept {
   const rt::in_runtime inside;  // until those taken out of the line are awake
   std::uint64_t w = word_.load(rt::memory_order_relaxed);
   for (;;) {
     if ((w & closed_bit) != 0) return false;
-    // Those in line are taken out of it here; they wake, and find it closed.
-    const std::uint64_t next = ((w | closed_bit) + user) & ~sides[0].line & ~sides[1].line;
+    std::uint64_t next = (w | closed_bit) + user;
+    if (rt::is_fork_child()) {
+      next = closed_bit | user;  // the others are the parent's threads
+      l = line::stays;
+    }
+    if (l == line::wakes) next &= ~sides[0].line & ~sides[1].line;  // taken out of it here
     if (!word_.compare_exchange_weak(w, next, rt::memory_order_acq_rel, rt::memory_order_relaxed))
       continue;
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < 2 && l == line::wakes; ++i) {
       const auto waiting = static_cast<std::ptrdiff_t>((w & sides[i].line) / sides[i].one);
       if (waiting != 0) in_[i].release(waiting);
     }

@@ -23,9 +23,13 @@ class fd_mutex {
  public:
   static constexpr std::uint64_t max_users = (1U << 20) - 1;
 
-  bool enter();           // one user more; false: closed
-  bool close() noexcept;  // one user more, and closed from now on; false: it was already
-  bool leave();           // true: the last one after close; the caller destroys
+  bool enter();  // one user more; false: closed
+  // One user more, and closed from now on; false: it was already. Those in line wake and find it
+  // closed; if not told to, when the one who is in leaves. In the child of a fork there is nobody
+  // else: the caller is the last one.
+  enum class line : bool { stays, wakes };
+  bool close(line l = line::wakes) noexcept;
+  bool leave();  // true: the last one after close; the caller destroys
   // A user, alone in its direction; false: closed. The goroutine that is in stands in `d`, if there
   // is one, so that the end of its run finds it (rt::poll_leave).
   bool lock(rt::poll_mode m, rt::fd_desc* d = nullptr);

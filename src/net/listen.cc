@@ -20,6 +20,7 @@ int bound_fd(const network_kind& k, const net::address& a, failure& f) {
   if (a.is_ipv6()) sys::set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, k.family == AF_INET6 ? 1 : 0);
   if (k.type == SOCK_STREAM && k.family != AF_UNIX)
     sys::set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+  if (k.type == SOCK_DGRAM && k.family != AF_UNIX) sys::set_option(fd, SOL_SOCKET, SO_BROADCAST, 1);
   f.call = "bind";
   int r = sys::bind(fd, a.data(), a.size());
   if (r >= 0 && k.type != SOCK_DGRAM) {
@@ -42,6 +43,16 @@ struct bound_socket {
   std::unique_ptr<memory_socket> mem = nullptr;  // in a bubble's network; then there is no fd
 };
 
+bool is_any_host(std::string_view text) noexcept {
+  std::error_code ec;
+  return text.empty() || split_host_port(text, ec).host.empty();
+}
+
+bool is_no_such_family(std::error_code ec) noexcept {
+  return ec == std::errc::address_family_not_supported || ec == std::errc::address_not_available ||
+         ec == std::errc::protocol_not_supported;
+}
+
 bound_socket open_socket(std::string_view network, std::string_view text, bool packets,
                          memory_network* mem, failure& f) {
   const network_kind k = kind_of(network);
@@ -51,12 +62,14 @@ bound_socket open_socket(std::string_view network, std::string_view text, bool p
   }
   std::vector<net::address> list = addresses_for(k, text, true, nullptr, f);
   if (f.ec) return {};
-  const bool any = text.substr(0, text.rfind(':')).empty();
-  // Any address: the socket of IPv6 takes both families, where there is one.
-  if (any && k.family == AF_UNSPEC)
-    std::stable_partition(list.begin(), list.end(),
-                          [](const net::address& a) { return a.is_ipv6(); });
+  const bool any = k.family != AF_UNIX && is_any_host(text);
+  // Any address: the socket of IPv6 takes both families, where there is one. A name: one address of
+  // it, as Go does, of IPv4 if it has one.
+  std::stable_partition(list.begin(), list.end(),
+                        [any](const net::address& a) { return any ? a.is_ipv6() : a.is_ipv4(); });
+  if (!any) list.resize(1);
   for (const net::address& a : list) {
+    if (f.ec && !is_no_such_family(f.ec)) break;  // the next one would hide it
     f = {{}, any ? std::string(text) : a.to_string()};
     if (mem != nullptr) [[unlikely]] {
       int err = 0;

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <netinet/in.h>
 #include <stdexcept>
@@ -43,12 +44,12 @@ void memory_socket::close_locked() noexcept {
 }
 
 void memory_socket::close() noexcept {
-  const std::unique_lock hold(net_->lock);
+  const auto hold = net_->hold();
   close_locked();
 }
 
 void memory_socket::set_deadline(unsigned modes, std::int64_t when) {
-  const std::unique_lock hold(net_->lock);
+  const auto hold = net_->hold();
   for (const poll_mode m : {poll_mode::read, poll_mode::write}) {
     if ((modes >> static_cast<unsigned>(m) & 1U) == 0) continue;
     deadline_[static_cast<int>(m)] = when;
@@ -77,12 +78,9 @@ long memory_socket::retry(poll_mode m, std::error_code& ec, call f, const void* 
       ec = system_code(r);
       return -1;
     }
-    const std::int64_t until = std::min(deadline_[side], due(m));
-    if (until == rt::never) {
-      ready_[side].wait(hold);
-    } else {
-      ready_[side].wait_until(hold, clock::time_point(std::chrono::nanoseconds(until)));
-    }
+    static_assert(rt::never == no_deadline);
+    ready_[side].wait_until_deadline(net_->lock, std::min(deadline_[side], due(m)), nullptr,
+                                     condition_variable::give_way::after_the_unlock);  // N2
   }
 }
 
@@ -227,11 +225,11 @@ net::address unnamed() noexcept {
   return {&a, sizeof a.sa_family};
 }
 
+}  // namespace
+
 bool is_unnamed(const net::address& a) noexcept {
   return a.is_unix() && a.size() <= sizeof(sa_family_t);
 }
-
-}  // namespace
 
 net::address concrete(const net::address& to) noexcept {
   return is_any(to) ? loopback(to.family(), to.port()) : to;
@@ -269,6 +267,18 @@ std::uint16_t memory_network::free_port(int type) {
     if (std::none_of(sockets_.begin(), sockets_.end(), used)) return last_port_;
   }
   return 0;
+}
+
+// As Linux chooses them: five digits.
+net::address memory_network::free_name(int type) {
+  for (unsigned tries = 0; tries < 1U << 20; ++tries) {
+    char name[8];
+    std::snprintf(name, sizeof name, "@%05x", last_name_++ & 0xfffffU);
+    std::error_code ec;
+    const net::address a = net::address::unix_path(name, ec);
+    if (!taken(type, a, false)) return a;
+  }
+  return {};
 }
 
 net::address memory_network::source_of(const net::address& to, std::uint16_t port) noexcept {
@@ -331,6 +341,12 @@ std::unique_ptr<memory_socket> memory_network::listen(const network_kind& k, con
       return nullptr;
     }
     here = with_port(at, port);
+  } else if (is_unnamed(at)) {
+    here = free_name(k.type);
+    if (!here) {
+      err = -ENOSPC;
+      return nullptr;
+    }
   }
   const bool both = k.family == AF_UNSPEC && is_any(here) && here.is_ipv6();
   if (taken(k.type, here, both)) {
@@ -370,7 +386,12 @@ std::unique_ptr<memory_socket> memory_network::connect_packets(const network_kin
     err = nobody_at(to);
     return nullptr;
   }
-  const net::address from = to.is_unix() ? unnamed() : source_of(to, free_port(k.type));
+  const std::uint16_t port = to.is_unix() ? 0 : free_port(k.type);
+  if (port == 0 && !to.is_unix()) {
+    err = -EAGAIN;
+    return nullptr;
+  }
+  const net::address from = to.is_unix() ? unnamed() : source_of(to, port);
   auto s = std::make_unique<memory_packets>(shared_from_this(), k.type, from, to);
   sockets_.push_back(s.get());
   return s;

@@ -12,8 +12,10 @@
 //
 // N1. What a member of the bubble can see depends on nothing but the seed and what members do.
 // N2. All state is under the network's lock, because handles may be closed outside the bubble;
-//     inside nobody else runs while it is held but in a wait.
-// N3. Nobody outside wakes one inside (that is fatal): who closes there notifies nobody.
+//     inside nobody gives way while he holds it, so nobody else there finds it taken. (A member may
+//     join a thread that closes one.)
+// N3. Nobody outside wakes one inside (that is fatal): who closes there notifies nobody, and leaves
+//     those in line for a socket where they are.
 //
 // Runs on the caller's stack.
 #pragma once
@@ -127,6 +129,12 @@ class memory_network : public std::enable_shared_from_this<memory_network> {
 
   const options opt;
   mutex lock;  // N2
+  // For calls that do not give way, as those of the machine's sockets do not. Inside it is free.
+  std::unique_lock<mutex> hold() {
+    std::unique_lock h(lock, std::try_to_lock);
+    if (!h.owns_lock()) h.lock();
+    return h;
+  }
 
   // -- under the lock.
   std::int64_t now() noexcept;  // outside the bubble: as it was last seen
@@ -144,6 +152,7 @@ class memory_network : public std::enable_shared_from_this<memory_network> {
  private:
   bool taken(int type, const net::address& at, bool both) const noexcept;
   std::uint16_t free_port(int type);
+  net::address free_name(int type);
   std::unique_ptr<memory_socket> connect_stream(const network_kind& k, const net::address& to,
                                                 int& err);
   std::unique_ptr<memory_socket> connect_packets(const network_kind& k, const net::address& to,
@@ -155,13 +164,14 @@ class memory_network : public std::enable_shared_from_this<memory_network> {
   rt::random rng_;
   std::int64_t seen_ = 0;
   std::uint16_t last_port_ = 0;
+  unsigned last_name_ = 0;
   std::vector<memory_socket*> sockets_;  // listeners, and all of datagrams
   std::map<std::string, std::uint32_t, std::less<>> hosts_;
 };
 
 template <class F>
 int memory_socket::control(const F& f) {
-  const std::unique_lock hold(net_->lock);
+  const auto hold = net_->hold();
   return f(this);
 }
 

@@ -38,8 +38,8 @@ long memory_packets::receive_from(void* b, std::size_t n, sockaddr* from,
   net::address a;
   const long r = take(&v, 1, &a);
   if (r < 0) return r;
-  std::memcpy(from, a.data(), std::min(a.size(), *size));
-  *size = std::min(a.size(), *size);
+  *size = is_unnamed(a) ? 0 : std::min(a.size(), *size);  // who has no name sends no address
+  std::memcpy(from, a.data(), *size);
   return r;
 }
 
@@ -62,14 +62,15 @@ long memory_packets::put(std::string bytes, const net::address& to) {
   }
   std::int64_t at = net().arrival();
   if (is_unix) at = p->last_at_ = std::max(p->last_at_, at);
-  p->unread_ += bytes.size();
   p->in_.emplace(at, packet{std::move(bytes), from});
+  p->unread_ += static_cast<std::size_t>(size);
   p->wake(rt::poll_mode::read);
   return size;
 }
 
 long memory_packets::send_to(const void* b, std::size_t n, const net::address& to) noexcept {
-  if (!to) return -EDESTADDRREQ;
+  if (!to) return local.is_unix() ? -ENOTCONN : -EINVAL;
+  if (is_unnamed(to)) return -EINVAL;
   if (to.is_unix() != local.is_unix() || (to.is_ipv6() && local.is_ipv4())) return -EAFNOSUPPORT;
   try {
     return put(std::string(static_cast<const char*>(b), n), concrete(to));

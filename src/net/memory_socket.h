@@ -21,6 +21,7 @@ class memory_stream final : public memory_socket {
   int shutdown(int how) noexcept override;
   int set_option(int level, int name) noexcept override;
   int set_linger(int seconds) noexcept override;
+  void reset_on_close() noexcept { reset_on_close_ = true; }
 
  protected:
   std::int64_t due(rt::poll_mode m) const noexcept override;
@@ -43,7 +44,10 @@ class memory_stream final : public memory_socket {
   std::size_t unread_ = 0;         // bytes in it, those under way too: the window's share
   std::size_t void_ = 0;           // room left, when nobody reads any more and we do not know it
   std::int64_t last_at_ = 0;
-  std::int64_t reset_at_ = rt::never;    // from then on ECONNRESET, when what had arrived is read
+  bool tell_reset() noexcept { return !std::exchange(reset_told_, true); }
+
+  std::int64_t reset_at_ = rt::never;    // from then on, when what had arrived is read
+  bool reset_told_ = false;              // ECONNRESET is told once, to a read or to a write
   std::int64_t hung_up_at_ = rt::never;  // from then on EPIPE: we know that the peer has closed
   bool read_shut_ = false, write_shut_ = false, reset_on_close_ = false;
 };
@@ -99,6 +103,7 @@ std::string bytes_of(const iovec* v, std::size_t n, std::size_t most);
 std::size_t scatter(std::string_view from, const iovec* v, std::size_t n,
                     std::size_t skip) noexcept;
 
+bool is_unnamed(const net::address& a) noexcept;  // of a Unix socket that was not bound
 // The loopback's for any address.
 net::address concrete(const net::address& to) noexcept;
 // The errno for a name that nobody has.

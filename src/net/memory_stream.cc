@@ -6,6 +6,11 @@
 // still under way is lost, what has arrived can be read. Who closes with bytes unread, or under way
 // to it, resets, as TCP does.
 //
+// What the kernel says is said here: a reset once, to a read or a write, after which reads find the
+// end and writes EPIPE; no reset behind an end that has arrived; and the first write to one that
+// has closed succeeds, of TCP, for only the answer to it says that nobody is there. Of Unix sockets
+// everybody knows at once, and a write never hears of a reset.
+//
 // Runs on the caller's stack, under the network's lock.
 #include <algorithm>
 #include <cerrno>
@@ -89,7 +94,6 @@ std::size_t memory_stream::take(const iovec* v, std::size_t n, std::size_t most)
 }
 
 long memory_stream::receive(const iovec* v, std::size_t n) noexcept {
-  if (read_shut_) return 0;
   const std::int64_t now = net().now();
   std::size_t there = 0;
   for (const segment& s : in_) {
@@ -97,8 +101,9 @@ long memory_stream::receive(const iovec* v, std::size_t n) noexcept {
     there += s.bytes.size() - s.taken;
   }
   if (there != 0) return static_cast<long>(take(v, n, net().part(std::min(there, size_of(v, n)))));
-  if (reset_at_ <= now) return -ECONNRESET;
-  return !in_.empty() && in_.front().at <= now ? 0 : -EAGAIN;  // only the end has no bytes
+  if (!in_.empty() && in_.front().at <= now) return 0;  // only the end has no bytes
+  if (reset_at_ <= now) return tell_reset() ? -ECONNRESET : 0;
+  return read_shut_ ? 0 : -EAGAIN;
 }
 
 long memory_stream::send(const iovec* v, std::size_t n) noexcept {
@@ -106,20 +111,26 @@ long memory_stream::send(const iovec* v, std::size_t n) noexcept {
   const std::int64_t now = net().now();
   if (all == 0) return 0;
   if (write_shut_) return -EPIPE;
-  if (reset_at_ <= now) return -ECONNRESET;
+  if (reset_at_ <= now) {
+    const bool ended = !in_.empty() && in_.back().end;
+    return !local.is_unix() && !ended && tell_reset() ? -ECONNRESET : -EPIPE;
+  }
   if (hung_up_at_ <= now) return -EPIPE;
   if (peer_ == nullptr || peer_->reset_at_ <= now) {  // of which we have not heard yet
+    if (peer_ == nullptr && reset_at_ == rt::never && hung_up_at_ == rt::never)
+      hung_up_at_ = net().arrival() + net().delay();  // there, and the answer
     const std::size_t lost = std::min(all, void_);
     void_ -= lost;
     return lost != 0 ? static_cast<long>(lost) : -EAGAIN;
   }
-  if (peer_->read_shut_) return local.is_unix() ? -EPIPE : static_cast<long>(all);
+  if (peer_->read_shut_ && local.is_unix()) return -EPIPE;  // over TCP nobody is told
   const std::size_t window = net().opt.window;
   if (peer_->unread_ >= window) return -EAGAIN;
   if (net().chance(net().opt.resets)) {
     peer_->void_ = window - std::min(window, unread_);
     peer_->reset(net().arrival());
     reset(now);
+    reset_told_ = true;
     return -ECONNRESET;
   }
   const std::size_t some = net().part(std::min(all, window - peer_->unread_));
@@ -132,13 +143,13 @@ long memory_stream::send(const iovec* v, std::size_t n) noexcept {
 }
 
 int memory_stream::shutdown(int how) noexcept {
-  if (how == SHUT_RD) {
+  if (reset_at_ <= net().now() && !local.is_unix()) return -ENOTCONN;
+  if (how == SHUT_RD) {  // what is there, and of TCP what comes, can still be read
     read_shut_ = true;
-    throw_away();
     wake(poll_mode::read);
+    if (peer_ != nullptr) peer_->wake(poll_mode::write);
     return 0;
   }
-  if (reset_at_ <= net().now()) return -ENOTCONN;
   if (!write_shut_ && peer_ != nullptr) peer_->arrive({}, true);
   write_shut_ = true;
   wake(poll_mode::write);
@@ -150,7 +161,7 @@ int memory_stream::set_option(int level, int) noexcept {
 }
 
 int memory_stream::set_linger(int seconds) noexcept {
-  reset_on_close_ = seconds == 0;
+  reset_on_close_ = seconds == 0 && !local.is_unix();
   return 0;
 }
 
@@ -168,7 +179,8 @@ void memory_stream::on_close() noexcept {
       p->reset(net().arrival());
     } else if (reset_at_ == rt::never) {  // else it hears of that
       if (!write_shut_) p->arrive({}, true);
-      p->hung_up_at_ = write_shut_ ? std::max(p->last_at_, net().arrival()) : p->last_at_;
+      if (local.is_unix())
+        p->hung_up_at_ = write_shut_ ? std::max(p->last_at_, net().arrival()) : p->last_at_;
       p->wake(poll_mode::write);
     }
   }
@@ -195,7 +207,7 @@ std::int64_t memory_listener::due(poll_mode) const noexcept { return rt::never; 
 void memory_listener::on_close() noexcept {
   net().remove(this);
   for (const auto& s : backlog_) {
-    s->set_linger(0);
+    s->reset_on_close();
     s->close_locked();
   }
   backlog_.clear();

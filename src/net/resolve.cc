@@ -6,7 +6,9 @@
 // Rejected: a resolver of our own (nsswitch, mDNS and /etc/hosts are libc's), and one thread a
 // lookup (a burst of dials would be a burst of threads). Up to max_threads are started as lookups
 // queue up; one that has had nothing to do for ten seconds ends. A lookup that its caller has given
-// up goes on, and its answer is dropped with the channel.
+// up goes on if it has begun, and its answer is dropped with the channel; if it is still queued,
+// nobody is asked: behind a name server that is silent, those who still wait would wait for all of
+// those.
 //
 // The caller only queues, under a lock of the runtime: a goroutine may be stopped for good, because
 // its run ends, anywhere but there (os/section.h). Under a std::mutex, or between counting a thread
@@ -44,6 +46,8 @@ struct question {
   // In no bubble: a thread of the pool answers.
   chan<answer> to =
       chan_access::adopt<chan<answer>>(chan_ref(chan_core::make(1, ops_of<answer>, 0)));
+  // The caller has given up. Relaxed: an order to nothing, and too late it is in vain.
+  std::shared_ptr<rt::atomic<bool>> unwanted = std::make_shared<rt::atomic<bool>>(false);
   question* next = nullptr;  // the pool's
 };
 
@@ -57,7 +61,7 @@ std::error_code code_of(int gai, int err) noexcept {
     case EAI_SERVICE:
       return net::errc::unknown_port;
     case EAI_SYSTEM:
-      return system_code(-err);
+      return err != 0 ? system_code(-err) : make_error_code(net::errc::lookup_failed);
     case EAI_MEMORY:
       return system_code(-ENOMEM);
     default:
@@ -184,7 +188,8 @@ class pool {
       if (first_ == nullptr) break;
       std::unique_ptr<question> q = pop();
       lock_.unlock();
-      answer a = ask(*q);
+      answer a;
+      if (!q->unwanted->load(rt::memory_order_relaxed)) a = ask(*q);
       finish(std::move(q), std::move(a));
       lock_.lock();
       ++idle_;
@@ -265,6 +270,7 @@ std::vector<net::address> lookup(const network_kind& k, std::string_view host,
   q->type = k.type;
   q->flags = (passive ? AI_PASSIVE : 0) | (kind == port_kind::number ? AI_NUMERICSERV : 0);
   const recv_chan<answer> from = q->to;
+  const auto unwanted = q->unwanted;
   if (const int err = lookups.put(std::move(q)); err != 0) {
     f.ec = system_code(-err);
     return {};
@@ -274,7 +280,10 @@ std::vector<net::address> lookup(const network_kind& k, std::string_view host,
     got = std::move(*from.recv());
   } else {
     select(recv(from, [&](std::optional<answer> a) { got = std::move(*a); }),
-           recv(ctx->done(), [&] { got.ec = ctx->err(); }));
+           recv(ctx->done(), [&] {
+             unwanted->store(true, rt::memory_order_relaxed);
+             got.ec = ctx->err();
+           }));
   }
   f.ec = got.ec;
   if (f.ec == net::errc::unknown_port) f.where = of_service();
@@ -293,7 +302,7 @@ std::vector<net::address> addresses_for(const network_kind& k, std::string_view 
   f = {};
   f.unresolved = true;
   if (text.empty() && listening && k.family != AF_UNIX) text = ":0";  // any address, a free port
-  if (text.empty()) {
+  if (text.empty() && !listening) {
     f.ec = net::errc::invalid_address;
     f.cause = "missing address";
     return {};

@@ -8,6 +8,8 @@
 #include <new>
 #include <sys/un.h>
 
+#include "sched/bubble.h"
+
 namespace weft::detail {
 
 net_fd* net_fd::make(int fd, const char* network, std::error_code& ec) {
@@ -25,7 +27,7 @@ net_fd* net_fd::make(int fd, const char* network, std::error_code& ec) {
     return nullptr;
   }
   d->of = s;
-  d->give_back = [](void* of, rt::poll_mode m) noexcept { static_cast<net_fd*>(of)->unlock(m); };
+  d->give_back = [](void* of, rt::poll_mode m) noexcept { static_cast<net_fd*>(of)->give_back(m); };
   ec.clear();
   return s;
 }
@@ -52,18 +54,31 @@ bool net_fd::is_stream() const noexcept {
 }
 
 void net_fd::close(std::error_code& ec) {
-  if (!mu_.close()) {
-    ec = errc::closed;
+  using line = fd_mutex::line;
+  ec.clear();
+  const bool forked = rt::is_fork_child();
+  if (mem_ != nullptr) {
+    if (!mu_.close(mem_->inside() ? line::wakes : line::stays)) {  // N3
+      ec = errc::closed;
+      return;
+    }
+    if (!forked) mem_->close();  // there another thread may have had the network's lock
+    leave();
     return;
   }
-  ec.clear();
-  if (mem_ != nullptr) {
-    mem_->close();
-  } else {
+  bool announced = false;
+  {
+    const rt::in_runtime inside;  // as in close_if
+    if (!mu_.close(line::wakes)) {
+      ec = errc::closed;
+      return;
+    }
     rt::poll_evict(desc_);
+    announced = announce();
+    if (unlink_on_close && !forked) unlink_file_of(local);  // the parent listens there
+    if (mu_.leave()) really_close();
   }
-  if (unlink_on_close) unlink_file_of(local);
-  if (mu_.leave()) really_close();
+  if (announced) exit_syscall();
 }
 
 void net_fd::drop() noexcept {
@@ -100,6 +115,8 @@ void net_fd::set_deadline(unsigned modes, std::int64_t when, std::error_code& ec
     refused(ec);
     return;
   }
+  // Relaxed: who naps by it looks at the descriptor's own then.
+  if ((modes & 2) != 0) write_until_.store(rt::real_deadline(when), rt::memory_order_relaxed);
   ec.clear();
 }
 

@@ -10,19 +10,36 @@
 // the descriptor; every other line is the same for both.
 //
 // Every call tries first and waits only when the kernel says EAGAIN. Nothing is allocated per call.
+//
+// But for one: TCP that gave a reader less than it asked for has been read empty, and whatever
+// comes after that is reported (the poller is edge-triggered), so the next read waits without
+// asking the kernel first: one system call less of three for each message that is answered. It asks
+// all the same if
+//   - an end, an error or urgent data has been reported (fd_desc::ended): that may have come
+//     together with the last bytes, in one report, and no other will follow;
+//   - anything but such a read has waited or looked since: it may have used a report up;
+//   - the read gave 16 KiB or more: while that was copied more has come.
+// A report that comes at any moment after the short read makes the slot `ready`, and nothing takes
+// that away before the next read does. Other sockets may give less and have more: a Unix stream
+// stops at each set of descriptors or credentials. Nor does it hold for what is put on the socket
+// from outside (kernel TLS keeps records back). models/short_read.pml has the whole of it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <system_error>
+#include <utility>
 
 #include "net/fd_mutex.h"
 #include "net/memory.h"
 #include "net/sys.h"
+#include "os/section.h"
 #include "sched/netpoll.h"
 #include "sched/park.h"
 #include "weft/net.hpp"
+#include "weft/thread.hpp"
 
 namespace weft::detail {
 
@@ -32,6 +49,9 @@ inline std::error_code system_code(long minus_errno) noexcept {
 
 class net_fd {
  public:
+  static constexpr std::size_t most = 1U << 30;  // what one system call is asked for
+  static constexpr std::size_t small = 16384;    // more than that takes so long that more has come
+
   // Takes fd over, and closes it if there is an error.
   static net_fd* make(int fd, const char* network, std::error_code& ec);
   static net_fd* make(std::unique_ptr<memory_socket> s, const char* network, std::error_code& ec);
@@ -47,19 +67,24 @@ class net_fd {
   void drop() noexcept;  // the handle goes; closes if nobody has
   void set_deadline(unsigned modes, std::int64_t when, std::error_code& ec);
 
+  // When writing is over, or rt::never.
+  std::int64_t write_deadline() const noexcept {
+    return write_until_.load(rt::memory_order_relaxed);
+  }
+
   bool in_memory() const noexcept { return mem_ != nullptr; }
 
   // Calls f(fd), which gives a result or minus an errno, until it does something else than block.
   // In memory f(memory_socket*) is called, here and below; an f of descriptors alone is never
-  // called with one in memory.
+  // called with one in memory. asked: how many bytes f reads at most, if it reads of a stream.
   template <class F>
-  long call(rt::poll_mode m, std::error_code& ec, F f) {
+  long call(rt::poll_mode m, std::error_code& ec, F f, std::size_t asked = 0) {
     if constexpr (std::is_invocable_v<F&, memory_socket*>) {
       if (mem_ != nullptr) [[unlikely]]
         return call_in_memory(m, ec, f);
     }
     const user in(*this, m);
-    return in.entered() ? retry(m, ec, f) : refused(ec);
+    return in.entered() ? retry(m, ec, f, asked) : refused(ec);
   }
   // The same several times under one lock: f(fd, done) until it has done n in all, or gives 0.
   template <class F>
@@ -70,7 +95,8 @@ class net_fd {
     if (!in.entered()) return refused(ec), 0;
     std::size_t done = 0;
     do {
-      const long r = retry(m, ec, [&](int fd) noexcept { return f(fd, done); });
+      const long r = retry(
+          m, ec, [&](int fd) noexcept { return f(fd, done); }, n - done);
       if (r <= 0) break;
       done += static_cast<std::size_t>(r);
     } while (done < n);
@@ -95,13 +121,15 @@ class net_fd {
   }
 
  private:
-  net_fd(int fd, rt::fd_desc* d, const char* net) noexcept : network(net), fd_(fd), desc_(d) {}
+  net_fd(int fd, rt::fd_desc* d, const char* net) noexcept
+      : network(net), fd_(fd), desc_(d), is_tcp_(net[0] == 't') {}
   explicit net_fd(std::unique_ptr<memory_socket> s, const char* net) noexcept
       : network(net),
         local(s->local),
         remote(s->remote),
         fd_(-1),
         desc_(nullptr),
+        is_tcp_(false),
         mem_(std::move(s)) {}
   ~net_fd() = default;
   friend std::default_delete<net_fd>;
@@ -116,8 +144,8 @@ class net_fd {
       if (!entered_) return;
       if (kind_ != 2) {
         s_.unlock(static_cast<rt::poll_mode>(kind_));
-      } else if (s_.mu_.leave()) {
-        s_.really_close();
+      } else {
+        s_.leave();
       }
     }
     bool entered() const noexcept { return entered_; }
@@ -133,11 +161,15 @@ class net_fd {
   };
 
   template <class F>
-  long retry(rt::poll_mode m, std::error_code& ec, F f) {
-    rt::poll_result why = rt::poll_prepare(desc_, m);
+  long retry(rt::poll_mode m, std::error_code& ec, F f, std::size_t asked) {
+    const bool reads = m == rt::poll_mode::read;
+    const bool wait_first = reads && std::exchange(empty_, false) && asked != 0;
+    rt::poll_result why = wait_first ? rt::poll_wait(desc_, m) : rt::poll_prepare(desc_, m);
     while (why == rt::poll_result::ready) {
       const long r = f(fd_);
       if (r >= 0) {
+        if (reads && is_tcp_ && r > 0 && static_cast<std::size_t>(r) < std::min(asked, small))
+          empty_ = !desc_->ended.load(rt::memory_order_seq_cst);
         ec.clear();
         return r;
       }
@@ -174,16 +206,50 @@ class net_fd {
     ec = errc::closed;
     return -1;
   }
+  // What one that has stopped for good holds: how far it came, nobody knows.
+  void give_back(rt::poll_mode m) {
+    if (m == rt::poll_mode::read) empty_ = false;
+    unlock(m);
+  }
   void unlock(rt::poll_mode m) {
-    if (mu_.unlock(m, desc_)) really_close();
+    close_if([this, m] { return mu_.unlock(m, desc_); });
+  }
+  void leave() {
+    close_if([this] { return mu_.leave(); });
+  }
+  // Who leaves last closes the descriptor, and nobody else would: it is not stopped for good in
+  // between. The call is announced all the same: one that lingers may take long.
+  template <class Leave>
+  void close_if(Leave last) {
+    if (mem_ != nullptr) {
+      if (last()) really_close();
+      return;
+    }
+    bool announced = false;
+    {
+      const rt::in_runtime inside;
+      if (!last()) return;
+      announced = announce();
+      really_close();
+    }
+    if (announced) exit_syscall();
+  }
+  // False: in the child of a fork, where nobody would take the P.
+  static bool announce() noexcept {
+    if (rt::is_fork_child()) return false;
+    enter_syscall();
+    return true;
   }
   void really_close() noexcept;
   void release() noexcept;
 
   int fd_;
   rt::fd_desc* desc_;
+  const bool is_tcp_;
+  bool empty_ = false;                        // the reader's: see the head
   const std::unique_ptr<memory_socket> mem_;  // then there is neither of those
   fd_mutex mu_;
+  rt::atomic<std::int64_t> write_until_{rt::never};
   rt::atomic<int> holders_{2};  // the handle, the open descriptor
 };
 

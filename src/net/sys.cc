@@ -60,9 +60,10 @@ class no_sigpipe {
   return value(::send(fd, b, n, MSG_NOSIGNAL));
 }
 [[gnu::noinline]] long send(int fd, const iovec* v, std::size_t n) noexcept {
+  iovec nothing{};  // an emulator sends no message of no parts
   msghdr m{};
-  m.msg_iov = const_cast<iovec*>(v);  // only read from
-  m.msg_iovlen = n;
+  m.msg_iov = n == 0 ? &nothing : const_cast<iovec*>(v);  // only read from
+  m.msg_iovlen = n == 0 ? 1 : n;
   return value(::sendmsg(fd, &m, MSG_NOSIGNAL));
 }
 [[gnu::noinline]] long send_to(int fd, const void* b, std::size_t n, const sockaddr* to,

@@ -99,8 +99,9 @@ std::error_code wait_fd(int fd, short events, clock::time_point deadline) {
   }
   if (until <= rt::clock_now()) return errc::deadline_exceeded;
   // A hang-up or an error is reported to both directions.
-  const bool reads = (events & (POLLIN | POLLPRI | POLLRDHUP)) != 0;
-  const bool writes = (events & POLLOUT) != 0;
+  constexpr short of_writers = POLLOUT | POLLWRNORM | POLLWRBAND;
+  const bool reads = (events & ~of_writers) != 0;
+  const bool writes = (events & of_writers) != 0;
   const rt::poll_mode m = writes && !reads ? rt::poll_mode::write : rt::poll_mode::read;
   const registration reg(fd, reads && writes);
   if (reg.error() != 0) {

@@ -16,6 +16,8 @@
 
 #include "base/atomic.h"
 #include "base/chaos.h"
+#include "base/fatal.h"
+#include "base/print.h"
 #include "base/slab.h"
 #include "os/clock.h"
 #include "os/mutex.h"
@@ -119,6 +121,16 @@ int start_thread(void (*fn)(void*), void* arg, const char* name) noexcept {
 
 int start_service_thread(void (*fn)(void*), void* arg, const char* name) noexcept {
   return start_patiently(fn, arg, name, true);
+}
+
+void no_new_thread(int err) noexcept {
+  begin_fatal();
+  printer(2) << "runtime: failed to create new OS thread (have " << started_threads()
+             << " already; errno=" << err << ")\n"
+             << (err == EAGAIN ? "runtime: may need to increase max user processes (ulimit -u)\n"
+                               : "")
+             << "fatal error: newosproc\n";
+  end_fatal();
 }
 
 // The kernel's encoding of 'the CPU clock of thread tid'; pthread_getcpuclockid wants a pthread_t.

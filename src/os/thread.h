@@ -14,6 +14,8 @@ namespace weft::rt {
 int start_thread(void (*fn)(void*), void* arg, const char* name) noexcept;
 // The same, with a signal stack while fn runs (os/signal_stack.h); an M brings its own.
 int start_service_thread(void (*fn)(void*), void* arg, const char* name) noexcept;
+// What they returned, for one that the runtime cannot do without.
+[[noreturn]] void no_new_thread(int err) noexcept;
 // How many of them there are.
 std::uint32_t started_threads() noexcept;
 // One may have begun or ended a moment ago, and the kernel's count and ours differ for that.

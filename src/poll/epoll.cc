@@ -75,6 +75,7 @@ void epoll_poller::shut() noexcept {
   if (event_ >= 0) ::close(event_);
   if (epoll_ >= 0) ::close(epoll_);
   event_ = epoll_ = -1;
+  interrupted_.store(false, memory_order_relaxed);
 }
 
 int epoll_poller::add(int fd, std::uint64_t token) noexcept {
@@ -117,6 +118,7 @@ std::size_t epoll_poller::wait(poll_event* out, std::size_t n, std::int64_t ns) 
     out[k].token = ev[i].data.u64;
     out[k].read = (e & (EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
     out[k].write = (e & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0;
+    out[k].ended = (e & (EPOLLPRI | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
     ++k;
   }
   return k;

@@ -12,7 +12,7 @@ class epoll_poller {
   constexpr epoll_poller() noexcept = default;
   epoll_poller(const epoll_poller&) = delete;
   epoll_poller& operator=(const epoll_poller&) = delete;
-  void shut() noexcept;  // for tests; the runtime's poller is never shut
+  void shut() noexcept;  // for tests, and for the child of a fork
 
   int open() noexcept;
   int add(int fd, std::uint64_t token) noexcept;

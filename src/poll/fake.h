@@ -18,11 +18,11 @@ namespace weft::rt {
 class fake_poller {
  public:
   // -- the test's side.
-  void make_ready(int fd, bool read, bool write) noexcept {
+  void make_ready(int fd, bool read, bool write, bool ended = false) noexcept {
     const std::lock_guard hold(lock_);
     const auto it = watched_.find(fd);
     if (it == watched_.end()) return;
-    queue(fd, {it->second, read, write});
+    queue(fd, {it->second, read, write, ended});
     arrived_.notify_one();
   }
 
@@ -71,6 +71,7 @@ class fake_poller {
       if (r.fd != fd) continue;
       r.event.read |= e.read;
       r.event.write |= e.write;
+      r.event.ended |= e.ended;
       return;
     }
     ready_.push_back({fd, e});

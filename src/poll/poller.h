@@ -16,7 +16,8 @@
 //                     does.
 //
 // An error or a hang-up is reported as ready in both directions: the call that the waiter then
-// makes will say what it is.
+// makes will say what it is. These, the peer's half-close and urgent data are `ended` as well: a
+// call that gives less than was asked for may have more to give, without another report.
 //
 // All of it runs on any stack, allocates nothing and leaves errno as it was; every descriptor is
 // close-on-exec. tests/unit/poll/poller_test.cc holds every implementation to this.
@@ -32,6 +33,7 @@ struct poll_event {
   std::uint64_t token = 0;
   bool read = false;
   bool write = false;
+  bool ended = false;
 };
 
 template <class P>

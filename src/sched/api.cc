@@ -54,6 +54,16 @@ int unwind_depth() noexcept {
          (g != nullptr && g->exiting() == rt::exit_state::begun ? 1 : 0);
 }
 
+goexit_waits::goexit_waits() noexcept {
+  rt::G* g = rt::current_g();
+  put_off_ = g != nullptr && g->exiting() == rt::exit_state::put_off;
+  if (put_off_) g->set_exiting(rt::exit_state::none);
+}
+
+goexit_waits::~goexit_waits() {
+  if (put_off_) rt::current_g()->set_exiting(rt::exit_state::put_off);
+}
+
 WEFT_CATCHES_FORCED_UNWIND void run_catching(std::exception_ptr& error, void (*f)(void*),
                                              void* arg) {
   try {

@@ -24,6 +24,8 @@ namespace weft::rt {
 namespace {
 
 void wait_parked(poll_waiter& w) {
+  if (netpoll.forked.load(memory_order_relaxed))
+    fatal("weft used in the child of a fork: only exec is possible there");
   const std::uint32_t run = w.g->run_id;
   netpoll.waiters.add(run, 1);  // seq_cst; partner: stop_m's reading
   if (!netpoll.held.load(memory_order_seq_cst) && sched.idle.load().idle_ps != 0) wake();

@@ -49,7 +49,9 @@ void count_slice(P* p) noexcept {
 void end_of_slice(P* p) noexcept {
   // seq_cst, then `stopping` is read: partner of set_preempt_all, which writes them in the other
   // order.
-  if (p->preempt.exchange(0, memory_order_seq_cst) == preempt_for_global) p->until_global = 1;
+  const std::uint32_t why = p->preempt.exchange(0, memory_order_seq_cst);
+  if (why == preempt_leave_m0) return;  // main has parked there: nobody's slice is over
+  if (why == preempt_for_global) p->until_global = 1;
   auto own = p->owner();
   if (G* g = own.take_next()) put_local(p, g);
 }

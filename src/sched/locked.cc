@@ -111,7 +111,13 @@ bool sleep_kept(M* m, G* g) noexcept {
   m->park.clear();
   P* p = m->nextp;
   m->nextp = nullptr;
-  if (p == nullptr) return false;
+  if (p == nullptr) {
+    // It runs on for a while if it stands in a library (rule 5 of preempt.cc), and what only one
+    // that runs may do it may do then.
+    g->kept = false;
+    g->move_status(g_status::runnable, g_status::running);
+    return false;
+  }
   acquire_p(m, p);
   g->kept = false;
   g->move_status(g_status::runnable, g_status::running);
@@ -166,8 +172,11 @@ void unlock_os_thread() {
   g->bound = false;
   m->locked_g = nullptr;
   g->tied.clear();
-  if (P* p = m->is_m0 ? hold_p(m) : nullptr; p != nullptr)
-    p->preempt.store(1, memory_order_relaxed);  // as in acquire_p
+  if (P* p = m->is_m0 ? hold_p(m) : nullptr; p != nullptr) {
+    // As in acquire_p. But a slice that is over stays so: the signal's handler heeds nothing else.
+    std::uint32_t none = 0;
+    p->preempt.compare_exchange_strong(none, preempt_leave_m0, memory_order_relaxed);
+  }
 }
 
 }  // namespace weft

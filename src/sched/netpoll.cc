@@ -11,10 +11,12 @@
 #include "sched/netpoll.h"
 
 #include <cerrno>
+#include <pthread.h>
 #include <unistd.h>
 
 #include "base/chaos.h"
 #include "base/slab.h"
+#include "os/thread.h"
 #include "poll/epoll.h"
 #include "sched/bubble.h"
 #include "sched/park.h"
@@ -33,8 +35,47 @@ constinit mutex open_lock{lock_rank::leaf};
 
 constexpr std::int64_t overdue_ns = 10'000'000, overdue_busy_ns = 1'000'000;
 
+std::uint64_t token_of(const fd_desc* d) noexcept {
+  return static_cast<std::uint64_t>(descs.index_of(d)) << 32 |
+         d->generation.load(memory_order_relaxed);
+}
+
+// The child of a fork shares the epoll instance with its parent until it closes its copy: what it
+// registered or removed there would be the parent's too. It has one thread, and locks that others
+// held at the fork stay held; so from here on nothing of the poller is used but this flag.
+//
+// But a program that has opened its sockets, forks to become a daemon and calls run there for the
+// first time has no thread of ours to miss: it gets a poller of its own, with all that was in the
+// other. Unless another thread of its own was just using it.
+void leave_to_parent() noexcept {
+  poller_.shut();
+  bool free = started_threads() == 0 && !descs_lock.is_locked() && !open_lock.is_locked();
+  descs.for_each([&free](const fd_desc& d) { free = free && !d.lock.is_locked(); });
+  if (free && netpoll.open.load(memory_order_relaxed) && poller_.open() == 0) {
+    descs.for_each([](fd_desc& d) {
+      if (d.fd < 0) return;
+      for (wait_slot& s : d.slot) s.reset();  // who waited was another thread
+      poller_.add(d.fd, token_of(&d));
+    });
+    return;
+  }
+  netpoll.forked.store(true, memory_order_relaxed);
+}
+
+// Before the poller is opened, so that there is no fork that has it and not the hook. Twice does no
+// harm. libc may sleep for its lock, or allocate: callers may be inside (wait_fd).
+void hook_forks() noexcept {
+  static constinit atomic<bool> hooked{false};
+  if (hooked.load(memory_order_relaxed)) return;
+  const p_lent lent;
+  if (::pthread_atfork(nullptr, nullptr, leave_to_parent) == 0)
+    hooked.store(true, memory_order_relaxed);
+}
+
 int open_poller() noexcept {
+  if (netpoll.forked.load(memory_order_relaxed)) return ENOTSUP;
   if (netpoll.open.load(memory_order_acquire)) return 0;  // with the store below
+  hook_forks();
   open_lock.lock();
   int err = 0;
   if (!netpoll.open.load(memory_order_relaxed)) {
@@ -43,11 +84,6 @@ int open_poller() noexcept {
   }
   open_lock.unlock();
   return err;
-}
-
-std::uint64_t token_of(const fd_desc* d) noexcept {
-  return static_cast<std::uint64_t>(descs.index_of(d)) << 32 |
-         d->generation.load(memory_order_relaxed);
 }
 
 wake_queue look(std::int64_t ns) noexcept {
@@ -62,6 +98,7 @@ wake_queue look(std::int64_t ns) noexcept {
     fd_desc* d = descs.at(ev[i].token >> 32);
     if (d->generation.load(memory_order_acquire) != static_cast<std::uint32_t>(ev[i].token))
       continue;  // closed meanwhile; with poll_close
+    if (ev[i].ended) d->ended.store(true, memory_order_seq_cst);
     if (ev[i].read || d->merged.load(memory_order_relaxed)) q.push(d->slot[0].notify(true));
     if (ev[i].write) q.push(d->slot[1].notify(true));
   }
@@ -100,12 +137,14 @@ int poll_open(int fd, fd_desc** out, bool merged) noexcept {
   }
   d->fd = fd;
   d->merged.store(merged, memory_order_relaxed);
+  d->ended.store(false, memory_order_relaxed);
   d->slot[0].reset();
   d->slot[1].reset();
   d->give_back = nullptr;
   d->info.store(0, memory_order_seq_cst);
   const int err = poller_.add(fd, token_of(d));
   if (err != 0) {
+    d->fd = -1;
     descs_lock.lock();
     descs.release(d);
     descs_lock.unlock();
@@ -116,6 +155,7 @@ int poll_open(int fd, fd_desc** out, bool merged) noexcept {
 }
 
 void poll_evict(fd_desc* d) noexcept {
+  if (netpoll.forked.load(memory_order_relaxed)) return;  // those who wait are the parent's
   wake_queue q;
   const in_runtime in;
   d->lock.lock();
@@ -130,7 +170,9 @@ void poll_evict(fd_desc* d) noexcept {
 }
 
 void poll_close(fd_desc* d) noexcept {
+  if (netpoll.forked.load(memory_order_relaxed)) return;
   poller_.remove(d->fd);
+  d->fd = -1;
   chaos::point("fd.close");
   // Release: with look()'s acquire. A report that is under way is dropped from now on.
   d->generation.store(d->generation.load(memory_order_relaxed) + 1, memory_order_release);
@@ -140,6 +182,7 @@ void poll_close(fd_desc* d) noexcept {
 }
 
 bool poll_set_deadline(fd_desc* d, unsigned modes, std::int64_t when) noexcept {
+  if (netpoll.forked.load(memory_order_relaxed)) return false;
   wake_queue q;
   const in_runtime in;
   when = real_deadline(when);
@@ -236,7 +279,9 @@ wake_queue poll_block(std::int64_t deadline) noexcept {
   return q;
 }
 
-void poll_interrupt() noexcept { poller_.interrupt(); }
+void poll_interrupt() noexcept {
+  if (!netpoll.forked.load(memory_order_relaxed)) poller_.interrupt();
+}
 
 void poll_end_run(std::uint32_t next) noexcept { netpoll.waiters.begin(next); }
 
@@ -245,7 +290,7 @@ void poll_end_run(std::uint32_t next) noexcept { netpoll.waiters.begin(next); }
 // the last user for ever. Whoever still stands in a thread gives back its own when that stops
 // (sleep_for_good): until then it may be on its way into a system call with the number.
 void poll_leave(const G* only) noexcept {
-  if (!netpoll.open.load(memory_order_acquire)) return;
+  if (!netpoll.open.load(memory_order_acquire) || netpoll.forked.load(memory_order_relaxed)) return;
   const in_runtime in;
   const std::uint32_t run = sched.run_id.load(memory_order_relaxed);
   const auto has_stopped = [only, run](const G* g) noexcept {

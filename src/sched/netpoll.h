@@ -41,6 +41,11 @@ struct alignas(64) fd_desc {
   // Both directions are reported to the reader. Relaxed: set before it is registered, and a report
   // of the cell's last life at worst wakes somebody in vain.
   atomic<bool> merged{false};
+  // An end, an error or urgent data has been reported: a read that gives less than was asked for
+  // does not mean that a report will come before there is more (net/socket.h). Written before
+  // notify(), read after forget() or begin(), all seq_cst: a report that finds the slot `ready`
+  // writes nothing else that its reader could see.
+  atomic<bool> ended{false};
   // Who has a direction to itself, if it is a goroutine (net/fd_mutex.h), and how it is taken from
   // one that will never run again (poll_leave). The latter two are set before anybody is in.
   atomic<G*> holder[2] = {};
@@ -58,8 +63,11 @@ struct alignas(64) fd_desc {
   }
 };
 
-// Registers fd with the poller. 0 or an errno value (EPERM: cannot be watched). merged: who waits
-// to read wakes when it can be written to as well.
+// The child of a fork has no poller: it may close what it has inherited, and nothing more. Only one
+// that is made before any thread of ours has a poller of its own (leave_to_parent).
+//
+// Registers fd with the poller. 0 or an errno value (EPERM: cannot be watched; ENOTSUP: in the
+// child of a fork). merged: who waits to read wakes when it can be written to as well.
 int poll_open(int fd, fd_desc** out, bool merged = false) noexcept;
 // Wakes all who wait; they and those who come later find `closed`. Once.
 void poll_evict(fd_desc* d) noexcept;
@@ -75,7 +83,7 @@ inline poll_result poll_prepare(fd_desc* d, poll_mode m) noexcept {
 poll_result poll_wait(fd_desc* d, poll_mode m);
 
 // when: nanoseconds of the clock, `never` for none; what is past is past at once. modes: 1 << mode.
-// False: closing.
+// False: closing, or in the child of a fork.
 bool poll_set_deadline(fd_desc* d, unsigned modes, std::int64_t when) noexcept;
 
 // -- for the scheduler (find_work.cc, worker.cc, sysmon.cc)
@@ -87,8 +95,9 @@ class run_count {
   std::int32_t load() const noexcept {
     return static_cast<std::int32_t>(word_.load(memory_order_seq_cst));
   }
+  // Acquire: with add's release. Whoever is counted has opened the poller before.
   std::int32_t hint() const noexcept {
-    return static_cast<std::int32_t>(word_.load(memory_order_relaxed));
+    return static_cast<std::int32_t>(word_.load(memory_order_acquire));
   }
   void add(std::uint32_t run, std::int32_t n) noexcept {
     std::uint64_t w = word_.load(memory_order_relaxed);
@@ -107,12 +116,19 @@ class run_count {
 
 struct poll_state {
   atomic<bool> open{false};
+  // We are the child of a fork, and the poller is the parent's. Relaxed: set while there is one
+  // thread.
+  atomic<bool> forked{false};
   run_count waiters;                  // goroutines of this run that wait for a descriptor
   atomic<bool> held{false};           // an M is in the poller, or on its way in or out
   atomic<bool> looking{false};        // somebody looks without blocking: one is enough
   atomic<std::int64_t> last_look{0};  // when somebody last did
 };
 extern constinit poll_state netpoll;
+
+inline bool is_fork_child() noexcept {
+  return sched.forked || netpoll.forked.load(memory_order_relaxed);
+}
 
 inline bool anybody_polls_for() noexcept { return netpoll.waiters.load() > 0; }
 // Goroutines wait for descriptors and nobody sits in the poller: an M that goes idle must.

@@ -299,18 +299,53 @@ void end_sample(P* p, G* g) noexcept {
   g->traced = 0;
 }
 
+namespace {
+
+// Runs next, on the M that gets the P. m0 marks no P any more: it has none.
+void go_on_elsewhere(void* gp, void*) noexcept {
+  G* g = static_cast<G*>(gp);
+  P* p = current_m()->p;
+  std::uint32_t why = preempt_leave_m0;
+  p->preempt.compare_exchange_strong(why, 0, memory_order_relaxed);
+  g->move_status(g_status::running, g_status::runnable);
+  put_next(p, g);
+}
+
+// main does not lose its turn by leaving the first thread: behind goroutines that compute it would
+// wait for a slice or more before it has done anything.
+void leave_m0() noexcept {
+  enter_rt();
+  M* m = current_m();
+  G* g = m->curg;
+  if (P* p = hold_p(m); p == nullptr) {
+    // It has been lost meanwhile; park knows what to do.
+  } else if (g->bound) {  // m0 is its thread, and runs nobody else anyway
+    std::uint32_t why = preempt_leave_m0;
+    p->preempt.compare_exchange_strong(why, 0, memory_order_relaxed);
+  } else {
+    bump(p->count.gave_way);
+    leave_for_g0(m, g, go_on_elsewhere, g, nullptr);
+  }
+  leave_rt();
+}
+
+}  // namespace
+
 void preempt_slow() {
   M* m = current_m();
   G* g = m->curg;
   enter_rt();
   if (hold_p(m) == nullptr && !wait_for_p(m, g)) sleep_for_good();
-  const bool over = m->p->preempt.load(memory_order_relaxed) != 0 && !m->on_system_stack;
+  const std::uint32_t why = m->on_system_stack ? 0 : m->p->preempt.load(memory_order_relaxed);
+  const bool over = why != 0;
   if (over) bump(m->p->count.preemptions);
   leave_rt();
   if (g->exiting() != exit_state::none) [[unlikely]]
     resume_goexit(g);
   if (g->bubbled()) [[unlikely]] {
     pass_in_bubble(over);
+  } else if (why == preempt_leave_m0) {
+    leave_m0();
   } else if (over) {
     yield_g();
   }

@@ -43,4 +43,14 @@ inline void maybe_preempt() {
     preempt_slow();
 }
 
+// The same before a park that is certain, which ends the slice anyway: whoever is to wake at a time
+// does not wait for a turn to go to sleep.
+inline void before_certain_park() {
+  const M* m = current_m();
+  if (m == nullptr || m->curg == nullptr) return;
+  if (m->hold.load(memory_order_relaxed) != hold_state::owned || m->p == nullptr ||
+      m->curg->wants_attention()) [[unlikely]]
+    preempt_slow();
+}
+
 }  // namespace weft::rt

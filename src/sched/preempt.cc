@@ -189,7 +189,7 @@ void stop_for_others(M* m, G* g, P* p, const void* sp, std::uintptr_t pc) noexce
   M* next = taker(p);
   if (next == nullptr) {
     sched.lock.unlock();
-    request_spare();
+    request_spares(1);
     return;  // sysmon asks again
   }
   p->preempt.store(0, memory_order_relaxed);
@@ -227,7 +227,8 @@ void preempt_here(M* m, const void* sp, std::uintptr_t pc) noexcept {
     stop_for_good(m, sp, pc);
   } else if (sched.stopping.load(memory_order_seq_cst)) {
     stop_with_world(m, g, p, sp, pc);
-  } else if (p->preempt.load(memory_order_relaxed) != 0) {
+  } else if (const std::uint32_t why = p->preempt.load(memory_order_relaxed);
+             why != 0 && why != preempt_leave_m0) {
     stop_for_others(m, g, p, sp, pc);
   }
   leave_rt();
@@ -267,6 +268,7 @@ __attribute__((no_sanitize("address", "thread"))) void issue_again(ucontext_t* u
   if (pc[-2] != 0x0f || pc[-1] != 0x05 || pc[-7] != 0xb8) return;
   std::uint32_t nr;
   std::memcpy(&nr, pc - 6, sizeof nr);
+  if (nr == SYS_close) return;  // it has closed, and the number may be somebody else's by now
   r[REG_RAX] = nr;
   r[REG_RIP] -= 2;
 }

@@ -314,7 +314,7 @@ void start_ps(P* keep) noexcept {
     P* p = p_at(i);
     // m0's P keeps the flag: m0 runs nobody but main (run.cc).
     const bool ours = keep != nullptr && i == keep->id;
-    p->preempt.store(ours && on_m0 ? 1 : 0, memory_order_relaxed);
+    p->preempt.store(ours && on_m0 ? preempt_leave_m0 : 0, memory_order_relaxed);
     if (ours) {
       p->status.store(p_status::running, memory_order_relaxed);
       continue;

@@ -2,9 +2,10 @@
 // run(): the start and the end of a world.
 //
 // The calling thread becomes m0. It runs main and nothing else, until main first leaves it (parks,
-// or yields to somebody); then its P is handed on and m0 only waits for the end (DESIGN 4.3): so it
-// can never be caught inside a goroutine that is left behind. Its P carries the preempt flag all
-// the while, which sends every switch to g0.
+// yields to somebody, or makes a call that may park); then its P is handed on, with main in the
+// first place if it did not wait, and m0 only waits for the end (DESIGN 4.3): so it can never be
+// caught inside a goroutine that is left behind. Its P carries a preempt flag all the while, which
+// sends every switch to g0.
 //
 // The end: when main has returned the world is stopped, and stays stopped. Goroutines that are left
 // are forgotten: their stacks are not touched again, because somebody may still point into them;
@@ -297,7 +298,7 @@ int run_world(const config& c, int (*fn)(void*), void* arg, bool for_bubble) {
   G* g = make_main(c.main_stack_size, main_entry, &call);
   world_sem.unlock();
 
-  m->p->preempt.store(1, memory_order_relaxed);
+  m->p->preempt.store(preempt_leave_m0, memory_order_relaxed);
   run_on(m, g);  // until main leaves this thread
   while (m->locked_g != nullptr && wait_locked(m)) run_on(m, g);
   rest_m0();
@@ -313,6 +314,7 @@ int run_world(const config& c, int (*fn)(void*), void* arg, bool for_bubble) {
   world_sem.forget_goroutines();
   clear_world();
   wait_until_left();
+  sync_end_run();
   poll_leave(nullptr);
   current_main = nullptr;
   m->dying = false;

@@ -173,10 +173,10 @@ void sleep_idle(M* m) noexcept;  // until somebody brings a P
 void stop_m(M* m) noexcept;      // sleeps until it has a P: brought, or taken by itself
 void hand_off(P* p) noexcept;    // p has lost its M
 void wake_slow() noexcept;
-M* take_idle_m(P* p) noexcept;     // under lock; or null
-void give_p(M* m, P* p) noexcept;  // to one that sleeps without, wherever it does
-void request_spare() noexcept;     // an M more, without a P
-bool threads_are_out() noexcept;   // there may not be more Ms
+M* take_idle_m(P* p) noexcept;                  // under lock; or null
+void give_p(M* m, P* p) noexcept;               // to one that sleeps without, wherever it does
+void request_spares(std::uint32_t n) noexcept;  // so many Ms more, without a P
+bool threads_are_out() noexcept;                // there may not be more Ms
 [[noreturn]] void thread_exhaustion() noexcept;
 bool spare_will_come() noexcept;  // before long
 bool spare_is_stuck() noexcept;   // it should have come by now
@@ -328,6 +328,9 @@ void attach_or_warn() noexcept;
 void note_blocked(wait_reason why, std::int64_t since) noexcept;
 // -- debug/find_leaks.cc: to standard error, if there are any. On a goroutine; allocates.
 void report_leaks();
+
+// -- sync/wait_list.cc: the run is over; lets plain threads by that wait behind its goroutines
+void sync_end_run() noexcept;
 
 // -- spawn.cc
 chan_cell* take_chan_cell() noexcept;

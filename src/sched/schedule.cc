@@ -190,6 +190,12 @@ static void new_round(P* p) noexcept {
   }
 }
 
+// On this P. The clock is only asked if there is one at all.
+static bool timer_is_due(const P* p) noexcept {
+  const std::int64_t t = p->timers.earliest.load(memory_order_relaxed);
+  return t != never && t <= nanotime();
+}
+
 static void give_way(M* m, G* g, P* p) noexcept {
   if (work_queued() && round_is_over(p)) new_round(p);
   if (p->kept_due != 0) [[unlikely]] {
@@ -202,14 +208,25 @@ static void give_way(M* m, G* g, P* p) noexcept {
     }
   }
   auto own = p->owner();
-  G* next = own.take_next();
-  if (next == nullptr) {
-    next = own.take();
-    if (next == nullptr) return;  // nobody else wants this P
-    new_slice(p);
-    own.prefetch();
+  G* next = nullptr;
+  // Those who only yield never come through find_work, which fires timers: one of them goes there
+  // now and then, and at once if it is alone.
+  if (p->count.gave_way.load(memory_order_relaxed) % 64 != 0 || !timer_is_due(p)) {
+    next = own.take_next();
+    if (next == nullptr) {
+      next = own.take();
+      if (next == nullptr && !timer_is_due(p)) return;  // nobody else wants this P
+      if (next != nullptr) {
+        new_slice(p);
+        own.prefetch();
+      }
+    }
   }
   bump(p->count.gave_way);
+  if (next == nullptr) [[unlikely]] {
+    leave_for_g0(m, g, yield_commit, g, nullptr);
+    return;
+  }
   if (next->bound) [[unlikely]] {
     m->handed = next;
     leave_for_g0(m, g, yield_commit, g, nullptr);

@@ -195,13 +195,16 @@ void end_of_bound(G* g) noexcept {
 }
 
 // What is left of g when its closure has returned, on its own stack. From here on we are inside the
-// runtime.
-[[gnu::always_inline]] inline void end_of_life(G* g) noexcept {
+// runtime, with the P that is returned, if any. One whose run is over stops here, before it changes
+// anything: its bubble may be another's by now, and its thread belongs to nobody.
+[[gnu::always_inline]] inline P* end_of_life(G* g) noexcept {
   if (g->locals != nullptr) destroy_locals(g);
   enter_rt();
+  P* p = hold_p(current_m());  // after user code: it may have parked
+  if (p == nullptr) stop_if_left_behind();
   if (g->bound) [[unlikely]]
     end_of_bound(g);
-  g->named = false;
+  g->named.store(false, memory_order_relaxed);
   g->generation.store(g->generation.load(memory_order_relaxed) + 1,
                       memory_order_release);  // with late wakers
   g->move_status(g_status::running, g_status::dead);
@@ -209,6 +212,7 @@ void end_of_bound(G* g) noexcept {
     g->is_main = false;
     main_is_gone();
   }
+  return p;
 }
 
 void exit_commit(void* gp, void*) noexcept {
@@ -278,10 +282,8 @@ void goroutine_main(void* gp, void*, void*) {
   for (;;) {
     leave_rt();
     run_closure(g);
-    end_of_life(g);
-    M* m = current_m();  // after user code: it may have parked
-    P* p = hold_p(m);
-    if (p == nullptr) stop_if_left_behind();
+    P* p = end_of_life(g);
+    M* m = current_m();
     count_exit(p);
     G* next = next_after(m, p, g);
     if (!may_take_over || next == nullptr || next->sp != nullptr || !is_default(g->stk))
@@ -397,10 +399,8 @@ void trim_free_stacks() noexcept {
 }
 
 void goroutine_exit(G* g) noexcept {
-  end_of_life(g);
+  P* p = end_of_life(g);
   M* m = current_m();
-  P* p = hold_p(m);
-  if (p == nullptr) stop_if_left_behind();
   count_exit(p);
   leave_for_good(m, g, next_after(m, p, g), exit_commit, g, nullptr);
 }
@@ -510,7 +510,7 @@ spawn_ticket spawn_begin(std::size_t size, std::size_t align, std::size_t stack_
   const std::size_t n = std::min(name.size(), sizeof g->name - 1);
   name.copy(g->name, n);
   g->name[n] = '\0';
-  g->named = n != 0;
+  g->named.store(n != 0, memory_order_relaxed);
   return lend(g, size, align, __builtin_return_address(0));
 }
 
@@ -600,7 +600,7 @@ void spawn_bytes(void* closure, void (*run)(void*)) {
 void spawn_cancel(spawn_ticket t) noexcept {
   const in_runtime in;
   G* g = static_cast<G*>(t.goroutine);
-  g->named = false;
+  g->named.store(false, memory_order_relaxed);
   put_back(own_p(), g);
 }
 

@@ -20,12 +20,14 @@
 // back stack pages that deep calls have touched, and lets threads go that have been idle for a
 // minute.
 //
-// It sleeps 20 µs between rounds while calls come and go, doubling after 50 rounds without one, 10
-// ms at most (0.5 ms while somebody waits for a P), but never past the moment at which a P is due
-// for something: the end of its slice or of our patience, its next sample. So a computation with
+// It sleeps 20 µs between rounds while calls come and go, doubling after 50 rounds without one, or
+// after the first that sees no P in a call and none that stands still while somebody waits; 10 ms
+// at most (0.5 ms while somebody waits for a P), but never past the moment at which a P is due for
+// something: the end of its slice or of our patience, its next sample. So a computation with
 // others waiting behind it costs a dozen rounds a slice, each of which is some 20 µs of CPU on a
-// virtual machine. It sleeps for good while every P is idle or the world is stopped: an idle
-// program uses no CPU. take_idle_p and start_ps wake it, and wake_slow from a long nap.
+// virtual machine. After a long round it rests for longer (rest_after). It sleeps for good while
+// every P is idle or the world is stopped: an idle program uses no CPU. take_idle_p and start_ps
+// wake it, and wake_slow from a long nap.
 //
 // Runs on its own thread's stack; takes the scheduler lock; never allocates.
 #include <cerrno>
@@ -138,16 +140,21 @@ bool sample(M* m, watched& w, std::int64_t now) noexcept {
   if (w.next_sample == 0) w.next_sample = w.since + first_sample;
   if (now < w.next_sample) return false;
   const std::int64_t cpu = thread_cpu_ns(m->tid.load(memory_order_relaxed));
-  if (w.cpu < 0 || cpu - w.cpu > microsecond) {
-    w.interval = w.cpu < 0 ? sample_apart : w.interval * 2;
-    if (w.interval > longest_call) w.interval = longest_call;
+  const auto later = [&w, now](std::int64_t interval) noexcept {
+    w.interval = interval < longest_call ? interval : longest_call;
     w.next_sample = now + w.interval;
+  };
+  if (w.cpu < 0 || cpu - w.cpu > microsecond) {
+    later(w.cpu < 0 ? sample_apart : w.interval * 2);
     w.cpu = cpu;
     return false;
   }
-  w.next_sample = now + w.interval;
   const long nr = sleeps_in(m);
-  if (nr == -1) return false;
+  if (nr == -1) {  // it waits for a CPU, and would wait longer if we asked at every turn
+    later(w.interval * 2);
+    return false;
+  }
+  w.next_sample = now + w.interval;
   // Where nobody can tell, a thread that waits for a CPU looks asleep too: only long sleep counts.
   if (nr == unreadable && now - w.since < 2 * millisecond) return false;
   P* taken = take_from_sleeper(m);
@@ -187,15 +194,36 @@ bool look_at_call(P* p, M* m, watched& w, std::int64_t now, bool waited) noexcep
   return true;
 }
 
+std::uint32_t idle_ms() noexcept {
+  sched.lock.lock();
+  const std::uint32_t n = sched.nmidle;
+  sched.lock.unlock();
+  return n;
+}
+
+std::uint32_t in_queues() noexcept {
+  std::uint32_t sum = sched.runq.size_hint();
+  const std::uint32_t n = nprocs();
+  for (std::uint32_t i = 0; i < n; ++i) {
+    if (const P* p = p_at(i)) sum += p->rq.size();
+  }
+  return sum;
+}
+
 // Rule 2 of preempt.cc. Kept threads alone could take turns for ever and leave the queues to
 // nobody: so one that is free is made in any case; and some in reserve, because a stopped thread
-// may hold the lock that making one needs.
+// may hold the lock that making one needs. The more are stopped and the more wait for a first turn,
+// who may have to be stopped too, the more in reserve: with a hundred stopped in malloc the maker
+// has its lock for a moment every other second, and must make the most of it.
 bool somebody_can_take() noexcept {
-  sched.lock.lock();
-  const std::uint32_t idle = sched.nmidle;
-  sched.lock.unlock();
-  if (idle < reserve) request_spare();
-  return idle != 0 || sched.kept.size_hint() != 0;
+  const std::uint32_t idle = idle_ms(), kept = sched.kept.size_hint();
+  std::uint32_t more = kept / 2;
+  if (more != 0) {
+    const std::uint32_t queued = in_queues();
+    if (queued < more) more = queued;
+  }
+  if (idle < reserve + more) request_spares(reserve + more - idle);
+  return idle != 0 || kept != 0;
 }
 
 // Somebody waits and no M is free: those who compute have every P, or take turns in place, and a
@@ -204,7 +232,7 @@ bool somebody_can_take() noexcept {
 constexpr std::int64_t fuse_patience = 5 * second;
 struct fuse {
   std::int64_t since = 0;
-  std::int64_t last = 0;     // look; who was stopped himself meanwhile (SIGSTOP) begins anew
+  std::int64_t last = 0;     // look; the time in which we were stopped (SIGSTOP) does not count
   std::uint64_t steps = 0;   // goroutines that came and went
   std::uint64_t slices = 0;  // and those that yielded; by one a P too many while a P changes hands
 };
@@ -224,12 +252,13 @@ void watch_fuse(std::int64_t now) noexcept {
   }
   f.slices -= sched.kept_turns.load(memory_order_relaxed);
   // Unsigned: both bounds in one.
-  if (!out || seen_out.since == 0 || now - seen_out.last > 100 * millisecond ||
-      f.steps != seen_out.steps || f.slices - seen_out.slices + n > 2 * n) {
+  if (!out || seen_out.since == 0 || f.steps != seen_out.steps ||
+      f.slices - seen_out.slices + n > 2 * n) {
     if (!out) f.since = 0;
     seen_out = f;
     return;
   }
+  if (now - seen_out.last > 100 * millisecond) seen_out.since += now - seen_out.last;
   seen_out.last = now;
   if (now - seen_out.since >= fuse_patience) thread_exhaustion();
 }
@@ -279,6 +308,8 @@ bool look_at_runner(P* p, M* m, watched& w, std::int64_t now, bool waited) noexc
       if (w.flagged == 0 || deaf) {
         w.flagged = now;
         p->preempt.store(1, memory_order_relaxed);
+      } else if (waited && idle_ms() == 0) {
+        request_spares(1);  // it will have to be stopped: who takes its P should be there by then
       }
       // One that sleeps in the kernel is left alone (DESIGN 5: its call would come back short); the
       // next samples take its P.
@@ -307,9 +338,12 @@ void force_stop(P* p, M* m) noexcept {
   ask_to_stop(m);
 }
 
-// True: calls come and go.
-bool look_at_all(std::int64_t now, bool waited) noexcept {
-  bool any = false;
+// What a round has seen: nothing that could want us soon; a P in a call, or that stands still while
+// somebody waits; calls that come and go.
+enum class sight : std::uint8_t { nothing, a_call, changes };
+
+sight look_at_all(std::int64_t now, bool waited) noexcept {
+  sight all = sight::nothing;
   due = never;
   const std::uint32_t n = nprocs();
   for (std::uint32_t i = 0; i < n; ++i) {
@@ -327,12 +361,15 @@ bool look_at_all(std::int64_t now, bool waited) noexcept {
       w.since = now;
       continue;
     }
-    const bool something = m->hold.load(memory_order_relaxed) == hold_state::syscall
-                               ? look_at_call(p, m, w, now, waited)
-                               : look_at_runner(p, m, w, now, waited);
-    any = any || something;
+    const bool in_call = m->hold.load(memory_order_relaxed) == hold_state::syscall;
+    const bool changed =
+        in_call ? look_at_call(p, m, w, now, waited) : look_at_runner(p, m, w, now, waited);
+    const sight here = changed                 ? sight::changes
+                       : in_call || w.cpu >= 0 ? sight::a_call
+                                               : sight::nothing;
+    if (here > all) all = here;
   }
-  return any;
+  return all;
 }
 
 // A timer is overdue though Ps run: send one through find_work. (While all are idle, the watcher
@@ -366,14 +403,23 @@ void make_way() noexcept {
   w.late = true;  // if it does not hear: look_at_runner
 }
 
+// The least we sleep after a round that took so long. The kernel lets a thread that wakes have the
+// CPU at once only if it has not had more than its share of late; one that has waits for the next
+// tick, 4 ms at 250 Hz. (A round with a signal takes 50 µs; woken 20 µs later, beside a loop,
+// sysmon was held up in one of ten.) No longer than that if it was the round that was held up.
+std::int64_t rest_after(std::int64_t round) noexcept {
+  return 2 * round < min_sleep ? min_sleep : 2 * round < long_nap ? 2 * round : long_nap;
+}
+
 // Not past the next deadline. Woken early when somebody waits for a P and we are in for a long nap.
-void nap(std::int64_t wish, std::int64_t now) noexcept {
+void nap(std::int64_t wish, std::int64_t rest, std::int64_t now) noexcept {
   if (const std::int64_t most = poll_patience(); most < wish) wish = most;
   const std::int64_t t = earliest_timer();
   if (const std::int64_t left = t - now; t != never && left < wish) {
     const std::int64_t least = left > 0 ? min_sleep : timer_patience;  // who is late has been told
     wish = left > least ? left : wish < least ? wish : least;
   }
+  if (wish < rest) wish = rest;
   if (wish <= long_nap) {
     const timespec ts{0, wish};
     ::clock_nanosleep(CLOCK_MONOTONIC, 0, &ts, nullptr);
@@ -437,15 +483,16 @@ void sysmon_main() noexcept {
   std::int64_t sleep = min_sleep, last_limit = 0, last_trace = 0;
   int quiet = 0;
   due = never;
+  std::int64_t now = nanotime();
   for (;;) {
     const std::int64_t then = nanotime(), left = due - then;
-    nap(left >= sleep ? sleep : left > min_sleep ? left : min_sleep, then);
+    nap(left < sleep ? left : sleep, rest_after(then - now), then);
     if (all_idle()) {
       deep_sleep();
       sleep = min_sleep;
       quiet = 0;
     }
-    const std::int64_t now = nanotime();
+    now = nanotime();
     keep_clock(now);
     if (now - last_limit >= second) {
       last_limit = now;
@@ -463,7 +510,8 @@ void sysmon_main() noexcept {
     if (poll_overdue(now) != 0) make_way();
     const bool waited = work_waits(now);
     if (waited) relieve_maker(now);
-    quiet = look_at_all(now, waited) ? 0 : quiet + 1;
+    const sight s = look_at_all(now, waited);
+    quiet = s == sight::changes ? 0 : s == sight::a_call ? quiet + 1 : rounds_until_slower + 1;
     if (quiet == 0) {
       sleep = min_sleep;
     } else if (quiet > rounds_until_slower && sleep < max_sleep) {

@@ -198,8 +198,11 @@ constinit atomic<std::uint32_t> service_fires{0};
 void service_main(void*) noexcept {
   for (;;) {
     service_note.clear();
-    const std::int64_t t = service.earliest.load(memory_order_seq_cst);  // after clear: a wake-up
-                                                                         // from now on is kept
+    // The look comes after the clear: a wake-up from now on is kept. It must be a fence, for the
+    // clear could pass the load otherwise, and wipe a wake-up out whose timer was not seen.
+    // Partner: arm's wake, an exchange behind push's store.
+    fence(memory_order_seq_cst);
+    const std::int64_t t = service.earliest.load(memory_order_seq_cst);
     const std::int64_t now = nanotime();
     if (t <= now) {
       service_fires.fetch_add(1, memory_order_seq_cst);
@@ -216,7 +219,7 @@ void need_service() noexcept {
   if (service_on.load(memory_order_acquire) || service_on.exchange(true, memory_order_acq_rel))
     return;
   const int err = start_service_thread(service_main, nullptr, "weft-timers");
-  if (err != 0) fatal_errno("cannot start the timer thread", err);
+  if (err != 0) no_new_thread(err);
 }
 
 // Everything to the service but what lies on stacks, which is dropped with its goroutine. Both

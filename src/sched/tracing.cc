@@ -135,8 +135,10 @@ std::uint64_t latest() noexcept {
   return t;
 }
 
-unsigned with_name(const G* g, std::uint64_t* w) noexcept {
-  if (!g->named) return 0;
+bool is_named(const G* g) noexcept { return g->named.load(memory_order_relaxed); }
+
+unsigned with_name(const G* g, bool named, std::uint64_t* w) noexcept {
+  if (!named) return 0;
   static_assert(sizeof g->name == name_words * sizeof *w);
   std::memcpy(w, g->name, sizeof g->name);
   return name_words;
@@ -145,9 +147,9 @@ unsigned with_name(const G* g, std::uint64_t* w) noexcept {
 void put_run(ring_access& r, const M* m, G* g, trace_state from) noexcept {
   std::uint64_t w[1 + name_words];
   const auto to = trace_state::running;
-  w[0] = g_word::make(id_of(g), p_id(m), 0, to, g->named && from == trace_state::runnable);
+  w[0] = g_word::make(id_of(g), p_id(m), 0, to, is_named(g) && from == trace_state::runnable);
   const bool back = from == trace_state::syscall;
-  const unsigned n = back ? 1 : 1 + with_name(g, w + 1);
+  const unsigned n = back ? 1 : 1 + with_name(g, is_named(g), w + 1);
   const std::uint64_t t =
       r.put(back ? trace_kind::g_back : trace_kind::g_run, stamp_of(g->traced), w, n, back ? 2 : 1);
   g->traced = traced_as(t, to);
@@ -175,7 +177,7 @@ void g_switch(M* m, G* g, G* next) noexcept {
   ring_access r(m);  // there is a P
   const trace_state to =
       g->state() == g_status::waiting ? trace_state::waiting : trace_state::runnable;
-  if (next->named || traces.stacks) {
+  if (is_named(next) || traces.stacks) {
     put_stop(r, m, g, to);
     put_run(r, m, next, trace_state::runnable);
     return;
@@ -344,6 +346,13 @@ trace_state seen_as(const G& g, const G* self) noexcept {
     case g_status::waiting:
     case g_status::leaked:
       return trace_state::waiting;
+    case g_status::dead: {
+      // Without a P it says so only after the change of status: it waits for our lock, or is about
+      // to. Until it has, it is in the trace.
+      const trace_state s = state_of(g.traced);
+      return s == trace_state::none || s == trace_state::dead ? trace_state::none
+                                                              : trace_state::syscall;
+    }
     default:
       return trace_state::none;
   }
@@ -390,10 +399,12 @@ std::uint64_t picture() noexcept {
     const M* m = g.m.load(memory_order_relaxed);
     std::uint64_t w[2 + name_words];
     const bool waits = s == trace_state::waiting;
+    const bool named = is_named(&g);  // once: one without a P may end here, and the name says how
+                                      // long the record is
     w[0] = g_word::make(id_of(&g), self != nullptr ? p_id(self) : 0,
-                        waits ? static_cast<unsigned>(g.reason) : 0, s, g.named);
+                        waits ? static_cast<unsigned>(g.reason) : 0, s, named);
     w[1] = m != nullptr ? m->id + 1 : 0;
-    g.traced = traced_as(put(trace_kind::g_status, w, 2 + with_name(&g, w + 2)), s);
+    g.traced = traced_as(put(trace_kind::g_status, w, 2 + with_name(&g, named, w + 2)), s);
   }
   put(trace_kind::sync_end, nullptr, 0);
   nothing_before(to.last);

@@ -16,7 +16,6 @@
 // is due, and goes on the list when there is none to be had.
 //
 // Runs on g0 or on a goroutine's stack (wake); takes the scheduler lock.
-#include <cerrno>
 #include <utility>
 
 #include "base/chaos.h"
@@ -51,9 +50,16 @@ struct maker_state {
   atomic<std::uint32_t> posted{0};
 };
 constinit maker_state maker;
-constinit atomic<std::int64_t> spare_asked{0};  // when; 0: none is under way
+constinit atomic<std::uint32_t> spares_coming{0};
+constinit atomic<std::int64_t> spare_asked{0};  // when, or when the last of those to come has come
 constexpr std::int64_t spare_patience = 1'000'000;
-constinit slab<M> ms;  // under maker.lock
+
+void spare_came() noexcept {
+  spare_asked.store(nanotime(), memory_order_relaxed);
+  spares_coming.fetch_sub(1, memory_order_relaxed);
+}
+constinit slab<M> ms;     // under maker.lock
+M* counted_m() noexcept;  // a cell for one that is in sched.mcount
 
 // A new thread comes as a spinner. Whoever had it made gave its claim to one back (start_m), and
 // relies on it as on a spinner: when it has found something it wakes the next, for there may be
@@ -92,7 +98,7 @@ void m_thread(void* arg) {
   M* m = static_cast<M*>(arg);
   m->g0_top = stack_below();
   bind_thread(m);
-  if (m->spare) spare_asked.store(0, memory_order_relaxed);
+  if (m->spare) spare_came();
   begin(m);
   worker_main(m);
 }
@@ -110,17 +116,11 @@ void give_back(M* m) noexcept {
 void cannot_start(M* m, int err) noexcept {
   if (m->spare) {
     give_back(m);
-    spare_asked.store(0, memory_order_relaxed);
+    spare_came();
     if (sched.idle.load().idle_ps == nprocs()) check_dead();  // it was counted as awake
     return;
   }
-  begin_fatal();
-  printer(2) << "runtime: failed to create new OS thread (have "
-             << sched.mcount.load(memory_order_relaxed) - 1 << " already; errno=" << err << ")\n"
-             << (err == EAGAIN ? "runtime: may need to increase max user processes (ulimit -u)\n"
-                               : "")
-             << "fatal error: newosproc\n";
-  end_fatal();
+  no_new_thread(err);
 }
 
 void maker_thread(void*) {
@@ -140,23 +140,9 @@ void maker_thread(void*) {
   }
 }
 
-// A thread for p, made by the thread-maker; without one, to be idle. None is made if one is on its
-// way that has lost its P to somebody: there are as many to come as Ps promised, and no more. (On a
-// loaded machine a thread takes a while to come. A program that stopped the world all the time,
-// each time taking the promised P back, asked for one more after each stop until there were 10
-// 000.)
-void request_m(P* p) noexcept {
-  if (p != nullptr) {
-    maker.lock.lock();
-    p->idle_next = maker.promised;
-    maker.promised = p;
-    const bool enough = ++maker.promises <= maker.coming;
-    if (!enough) ++maker.coming;
-    maker.lock.unlock();
-    if (enough) return;
-  }
-  M* m = new_m();
-  m->spare = p == nullptr;
+// By the thread-maker. A spare has no P in prospect.
+void have_made(M* m, bool spare) noexcept {
+  m->spare = spare;
   maker.lock.lock();
   m->make_next = maker.requests;
   maker.requests = m;
@@ -164,6 +150,20 @@ void request_m(P* p) noexcept {
                      memory_order_release);  // with futex_wait's look
   maker.lock.unlock();
   futex_wake(maker.posted, 1);
+}
+
+// A thread for p. None is made if one is on its way that has lost its P to somebody: there are as
+// many to come as Ps promised, and no more. (On a loaded machine a thread takes a while to come. A
+// program that stopped the world all the time, each time taking the promised P back, asked for one
+// more after each stop until there were 10 000.)
+void request_m(P* p) noexcept {
+  maker.lock.lock();
+  p->idle_next = maker.promised;
+  maker.promised = p;
+  const bool enough = ++maker.promises <= maker.coming;
+  if (!enough) ++maker.coming;
+  maker.lock.unlock();
+  if (!enough) have_made(new_m(), false);
 }
 
 }  // namespace
@@ -193,30 +193,54 @@ void thread_exhaustion() noexcept {
   end_fatal();
 }
 
-// One at a time: sysmon asks again if it was not enough. At the limit there is none: what that
-// means is sysmon's to say (watch_fuse).
-void request_spare() noexcept {
-  std::int64_t none = 0;
-  if (threads_are_out() ||
-      !spare_asked.compare_exchange_strong(none, nanotime(), memory_order_relaxed))
-    return;
-  request_m(nullptr);
+namespace {
+
+// One more thread, unless the limit is so near that those who need one at once might find none.
+bool count_spare(std::uint64_t room) noexcept {
+  std::uint32_t n = sched.mcount.load(memory_order_relaxed);
+  do {
+    if (n + room >= sched.max_threads.load(memory_order_relaxed)) return false;
+  } while (!sched.mcount.compare_exchange_weak(n, n + 1, memory_order_relaxed));
+  return true;
+}
+
+}  // namespace
+
+// No more before all of them have come: sysmon asks again if it was not enough. At the limit there
+// is none: what that means is sysmon's to say (watch_fuse).
+void request_spares(std::uint32_t n) noexcept {
+  std::uint32_t none = 0;
+  if (n == 0 || !spares_coming.compare_exchange_strong(none, n, memory_order_relaxed)) return;
+  spare_asked.store(nanotime(), memory_order_relaxed);
+  for (std::uint32_t i = 0; i < n; ++i) {
+    if (!count_spare(i == 0 ? 0 : nprocs())) {
+      spares_coming.fetch_sub(n - i, memory_order_relaxed);
+      return;
+    }
+    have_made(counted_m(), true);
+  }
 }
 
 // The maker itself may be waiting for a lock that a stopped thread holds: malloc's.
 bool spare_is_stuck() noexcept {
-  const std::int64_t asked = spare_asked.load(memory_order_relaxed);
-  return asked != 0 && nanotime() - asked >= spare_patience;
+  return spares_coming.load(memory_order_relaxed) != 0 &&
+         nanotime() - spare_asked.load(memory_order_relaxed) >= spare_patience;
 }
 
 bool spare_will_come() noexcept {
-  return spare_asked.load(memory_order_relaxed) == 0 ? !threads_are_out() : !spare_is_stuck();
+  return spares_coming.load(memory_order_relaxed) == 0 ? !threads_are_out() : !spare_is_stuck();
 }
 
 M* new_m() noexcept {
   if (sched.mcount.fetch_add(1, memory_order_relaxed) >=
       sched.max_threads.load(memory_order_relaxed))
     thread_exhaustion();
+  return counted_m();
+}
+
+namespace {
+
+M* counted_m() noexcept {
   maker.lock.lock();
   M* m = maker.free;
   if (m != nullptr) {
@@ -235,6 +259,8 @@ M* new_m() noexcept {
                                              memory_order_relaxed));  // with readers' acquire
   return m;
 }
+
+}  // namespace
 
 const void* stack_below() noexcept { return __builtin_frame_address(0); }
 
@@ -280,13 +306,15 @@ void end_m(M* m) noexcept {
 void start_service_threads() {
   static constinit atomic<bool> started{false};
   if (started.exchange(true, memory_order_acq_rel)) return;
-  pthread_atfork(nullptr, nullptr,
-                 [] { sched.forked = true; });  // the child has one thread, and it is not ours
+  pthread_atfork(nullptr, nullptr, [] {
+    sched.forked = true;  // the child has one thread, and it is not ours
+    own_words()->attention.store(0, memory_order_relaxed);  // nor is anybody there to call it
+  });
   int err = start_service_thread(maker_thread, nullptr, "weft-maker");
   if (err == 0) {
     err = start_service_thread([](void*) { sysmon_main(); }, nullptr, "weft-sysmon");
   }
-  if (err != 0) fatal_errno("runtime: failed to create new OS thread", err);
+  if (err != 0) no_new_thread(err);
 }
 
 // keeps P1, M1
@@ -303,7 +331,7 @@ void acquire_p(M* m, P* p) noexcept {
   p->schedtick.store(p->schedtick.load(memory_order_relaxed) + 1, memory_order_relaxed);
   p->status.store(p_status::running, memory_order_relaxed);
   // m0 runs nobody but main (DESIGN 4.3): by way of g0, whichever P it comes back with.
-  if (m->is_m0 && m->locked_g == nullptr) p->preempt.store(1, memory_order_relaxed);
+  if (m->is_m0 && m->locked_g == nullptr) p->preempt.store(preempt_leave_m0, memory_order_relaxed);
   trace_p_start(m, p);
 }
 

@@ -13,8 +13,10 @@
 // Both write, then read what the other wrote, hence seq_cst. The disposition goes first: the other
 // way round a signal sent anew would come back to the handler, on the thread that leaves for ever.
 //
-// The service thread also unblocks the signals that are wanted: every other thread may have blocked
-// them, or be stopped by preemption, whose handler blocks all.
+// The service thread also takes the signals that are wanted: every other thread may have blocked
+// them, or be stopped by preemption, whose handler blocks all. It unblocks them while it sleeps and
+// at no other time: the handler would meet it in the middle of an access to `shared`, for which
+// TSan holds a lock of its own.
 //
 // Rejected: signalfd, which needs the signals blocked in all threads, those of others too. A
 // registration with the poller instead of a thread: nobody polls outside a run.
@@ -213,14 +215,18 @@ struct signal_registry {
     tell_service();
   }
 
-  // The service thread's own mask: all blocked but what is wanted.
-  static void unblock_wanted() noexcept {
-    sigset_t mask = all_but_synchronous();
+  // The service thread's, with what is wanted unblocked meanwhile. One that comes before it sleeps
+  // changes `news`.
+  static void sleep(std::uint32_t seen) noexcept {
+    const sigset_t all = all_but_synchronous();
+    sigset_t mask = all;
     const signal_set wanted = shared.wanted.load(rt::memory_order_relaxed);
     for (int sig = 1; sig <= last_signal; ++sig) {
       if ((wanted & bit(sig)) != 0) sigdelset(&mask, sig);
     }
     ::pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+    rt::futex_wait(shared.news, seen);
+    ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
   }
 
   void serve() noexcept {
@@ -231,7 +237,6 @@ struct signal_registry {
     for (;;) {
       const std::uint32_t seen = shared.news.load(rt::memory_order_acquire);
       rt::begin_errand();
-      unblock_wanted();
       signal_subscriber* list = nullptr;
       {
         const section hold(*this);
@@ -244,7 +249,7 @@ struct signal_registry {
         s->later_(s);
       }
       rt::end_errand();
-      rt::futex_wait(shared.news, seen);
+      sleep(seen);
     }
   }
 
@@ -262,13 +267,32 @@ namespace {
 constinit signal_registry registry;  // trivially destructible: used after main too
 }  // namespace
 
+namespace {
+
+bool can_be_caught(int sig) noexcept {
+  const bool ours = sig == SIGURG || sig == SIGSEGV || sig == SIGBUS || sig == SIGFPE ||
+                    sig == SIGILL || sig == SIGKILL || sig == SIGSTOP;
+  const bool libcs = sig > 31 && sig < SIGRTMIN;
+  return sig >= 1 && sig <= last_signal && !ours && !libcs;
+}
+
+// Not what a thread does to itself: abort() is no message, nor is a breakpoint.
+signal_set every_signal() noexcept {
+  signal_set set = 0;
+  for (int sig = 1; sig <= last_signal; ++sig) {
+    if (can_be_caught(sig)) set |= bit(sig);
+  }
+  for (const int sig : synchronous) set &= ~bit(sig);
+  return set;
+}
+
+}  // namespace
+
 signal_set signal_set_of(std::initializer_list<int> list) {
+  if (list.size() == 0) return every_signal();
   signal_set set = 0;
   for (const int sig : list) {
-    const bool ours = sig == SIGURG || sig == SIGSEGV || sig == SIGBUS || sig == SIGFPE ||
-                      sig == SIGILL || sig == SIGKILL || sig == SIGSTOP;
-    const bool libcs = sig > 31 && sig < SIGRTMIN;
-    if (sig < 1 || sig > last_signal || ours || libcs)
+    if (!can_be_caught(sig))
       throw std::invalid_argument("weft::signals: signal " + std::to_string(sig) +
                                   " cannot be caught");
     set |= bit(sig);
@@ -277,7 +301,6 @@ signal_set signal_set_of(std::initializer_list<int> list) {
 }
 
 void signal_subscriber::subscribe(signal_set wanted) {
-  if (wanted == 0) return;
   registry.ensure_served();
   {
     const signal_registry::section hold(registry);

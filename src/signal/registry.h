@@ -11,7 +11,7 @@ namespace weft::detail {
 
 // A set of signals: bit n - 1 is signal n.
 using signal_set = std::uint64_t;
-// Throws std::invalid_argument for a signal that cannot be had.
+// An empty list is all of them. Throws std::invalid_argument for a signal that cannot be had.
 signal_set signal_set_of(std::initializer_list<int> list);
 
 // One who wants signals. It is in the registry between subscribe() and unsubscribe().

@@ -8,7 +8,7 @@
 // ends in one way.
 //
 // Runs on the caller's stack.
-#include "sync/cancellation.h"
+#include "sync/cancel_alarm.h"
 #include "sync/wait_list.h"
 #include "weft/sync.hpp"
 
@@ -29,12 +29,13 @@ struct condition_variable::impl {
   }
 };
 
-bool condition_variable::wait_until_deadline(mutex& m, std::int64_t deadline, const context* ctx) {
-  rt::maybe_preempt();
+bool condition_variable::wait_until_deadline(mutex& m, std::int64_t deadline, const context* ctx,
+                                             give_way g) {
+  if (g == give_way::first) rt::maybe_preempt();
   impl::waiter me(*this);
   bool notified = false;
   {
-    const cancellation cancel(me, ctx);
+    const cancel_alarm cancel(me, ctx);
     if (cancel.came()) return false;
     alarm clock(me, deadline);
     clock.set();

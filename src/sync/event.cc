@@ -4,6 +4,7 @@
 #include "weft/detail/event.hpp"
 
 #include <memory>
+#include <sched.h>
 
 #include "sched/bubble.h"
 #include "sched/timers.h"
@@ -17,7 +18,12 @@ using rt::waiter;
 
 // One who waits for an event. With a deadline a timer may take it off the list; `queued` and
 // `timed_out` are under the event's lock. One that `closes` a channel is nobody's: it lies on the
-// heap, first in the list, and set() frees it.
+// heap, first in the list, later in the word, and goes with the event.
+//
+// Event and channel happen at one moment for everybody: set() stores the mark with the record, and
+// closes then. Whoever finds the channel closed finds the mark; whoever finds the mark waits until
+// the channel is closed, which is never long. Rejected: closing first and storing the mark then. It
+// touches the event when one who waited on the channel may have destroyed it.
 struct event::waiting {
   waiter w;
   const event* e;
@@ -41,7 +47,7 @@ bool event::lock() const noexcept {
   for (;;) {
     // Acquire: with unlock, with publish, and with set's last store.
     std::uintptr_t w = word_.load(std::memory_order_acquire);
-    if (w == set_mark) {
+    if ((w & set_mark) != 0) {
       rt::leave_rt();
       return false;
     }
@@ -71,6 +77,7 @@ void event::waiting::publish() noexcept {
 // The commit of all others: on the list, unless the reason to wait has gone meanwhile.
 void event::waiting::enlist() noexcept {
   if (!e->lock()) {
+    e->is_set();  // and its channel closed
     w.wake();
     return;
   }
@@ -90,7 +97,8 @@ void event::waiting::append() noexcept {  // under the lock
   queued = true;
 }
 
-// Under the timer heap's lock. If the event has happened, set() wakes us.
+// Under the timer heap's lock. If the event has happened, set() wakes us; nobody waits here until
+// the channel is closed.
 rt::G* event::timed::time_is_up(rt::timer* t) noexcept {
   waiting* self = static_cast<timed*>(t);
   const event* e = self->e;
@@ -158,6 +166,7 @@ chan_core* event::channel() const {
   me->e = this;
   me->closes = c.get();
   if (!lock()) {
+    is_set();  // those handed out before are closed too
     c->close_now();
     return c.give_up();
   }
@@ -175,9 +184,27 @@ chan_core* event::channel() const {
   return c.give_up();
 }
 
+bool event::is_closed(std::uintptr_t word) noexcept {
+  const chan_core* c = reinterpret_cast<waiting*>(word - set_mark)->closes;
+  // Its load is an acquire: what is done after is_set() finds the channel as it has been closed.
+  for (int i = 0; !c->closed(); ++i) {
+    if (i < 100) {
+      rt::cpu_relax();
+    } else {
+      ::sched_yield();
+    }
+  }
+  return true;
+}
+
+void event::forget(std::uintptr_t word) noexcept {
+  const std::unique_ptr<waiting> record(reinterpret_cast<waiting*>(word - set_mark));
+  record->closes->release();
+}
+
 void event::set() noexcept {
   std::uintptr_t one = word_.load(std::memory_order_relaxed);
-  while (one == 0 || one > list_mark) {
+  while (one == 0 || (one > list_mark && (one & set_mark) == 0)) {
     const bool waited = one != 0;
     if (waited) rt::enter_rt();  // until he is awake, as in wake_chain
     // Release: the result is seen by whoever finds the mark. Acquire: with publish.
@@ -189,23 +216,24 @@ void event::set() noexcept {
   }
   if (!lock()) return;
   waiting* w = first_;
-  // Release: as above. The last touch: whoever finds the mark may destroy the event.
-  word_.store(set_mark, std::memory_order_release);
-  waiting* heap = nullptr;
-  while (w != nullptr) {
+  waiting* record = w != nullptr && w->closes != nullptr ? w : nullptr;
+  chan_core* channel = nullptr;
+  if (record != nullptr) {
+    w = record->next;
+    channel = record->closes;
+    channel->retain();  // the record goes with the event
+  }
+  // Release: as above, and the record is seen. The last touch: whoever finds the mark may destroy
+  // the event.
+  word_.store(reinterpret_cast<std::uintptr_t>(record) | set_mark, std::memory_order_release);
+  if (channel != nullptr) channel->close_now();
+  while (w != nullptr) {  // after that: whom we wake does not look again
     waiting* next = w->next;
-    if (w->closes != nullptr) {
-      w->closes->close_now();
-      heap = w;
-    } else {
-      w->w.wake();
-    }
+    w->w.wake();
     w = next;
   }
-  rt::leave_rt();  // not before all are awake, as in wake_chain
-  if (heap == nullptr) return;
-  heap->closes->release();  // memory is given back outside
-  delete heap;
+  rt::leave_rt();                              // not before all are awake, as in wake_chain
+  if (channel != nullptr) channel->release();  // memory is given back outside
 }
 
 // While somebody waits, done_ holds waits - (how many are still to come). Whoever starts more

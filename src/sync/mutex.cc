@@ -14,7 +14,10 @@
 // **X2** `waiters` is set exactly while the queue is not empty; both change under the queue's lock.
 // **X3** `woken` is set while one who will look at the word before it sleeps again, a spinner or
 // one that was woken, has claimed it. Whoever claimed it clears it; in one step with taking the
-// mutex or with queueing, so that no unlock counts on one who has gone to sleep.
+// mutex or with queueing, so that no unlock counts on one who has gone to sleep. A goroutine that
+// its run leaves behind clears nothing; so a goroutine's claim has its run in it, whoever queues or
+// unlocks drops one that is stale, and the end of the run wakes the next one if a plain thread
+// waits.
 // **X4** what unlock changes in the word is its last touch of the mutex.
 //
 // Rejected: Go's way of freeing the word first and looking at it again (X4), and yielding to the
@@ -35,7 +38,10 @@ struct mutex::impl {
   static constexpr std::int64_t starves_after = 1'000'000;  // ns
 
   struct waiter : waiting {
-    explicit waiter(mutex& of) noexcept : waiting(&of), m(of) { left = &has_left; }
+    explicit waiter(mutex& of) noexcept : waiting(&of), m(of) {
+      left = &has_left;
+      run_over = &pass_on;
+    }
     mutex& m;
     std::int64_t since = 0;  // first queued
   };
@@ -48,13 +54,39 @@ struct mutex::impl {
 
   // `woken` with whose it is.
   static constexpr std::uint32_t claim = woken | ~(run_unit - 1);
+  static std::uint32_t mark_of(std::uint32_t run) noexcept { return (run + 1) * run_unit; }
   static std::uint32_t claim_of(const rt::G* g) noexcept {
-    return woken | (g != nullptr ? g->run_id * run_unit : 0);
+    return woken | (g != nullptr ? mark_of(g->run_id) : 0);
   }
-  // A goroutine was woken and its run ended before it could look: nobody will clear its claim.
+  // A goroutine was woken, or spun, and its run ended before it could look: nobody will clear its
+  // claim.
   static bool is_stale(std::uint32_t w) noexcept {
     const std::uint32_t run = w & ~(run_unit - 1);
-    return run != 0 && run != rt::sched.run_id.load(rt::memory_order_relaxed) * run_unit;
+    return run != 0 && run != mark_of(rt::sched.run_id.load(rt::memory_order_relaxed));
+  }
+  // Under the queue's lock, without which no stale claim goes; and nobody claims what is claimed.
+  static void drop_stale_claim(mutex& m) noexcept {
+    if (is_stale(m.word_.load(std::memory_order_relaxed)))
+      m.word_.fetch_and(~claim, std::memory_order_relaxed);
+  }
+
+  // Under the queue's lock, at the end of a run; me is on the queue. If the mutex is free, and the
+  // one on his way to it was left behind, nobody else will come; if it is locked, unlock will see
+  // to it. Relaxed: as in unlock, whoever takes the mutex acquires what was done before.
+  static void pass_on(waiting* me, wake_chain& go) noexcept {
+    mutex& m = static_cast<waiter*>(me)->m;
+    drop_stale_claim(m);
+    std::uint32_t w = m.word_.load(std::memory_order_relaxed);
+    while ((w & (locked | woken)) == 0) {
+      waiting* first = m.queue_.front();
+      const std::uint32_t emptied = first->next == first ? waiters : 0;
+      if (!m.word_.compare_exchange_weak(w, (w & ~emptied) | claim_of(first->w.g),
+                                         std::memory_order_relaxed))
+        continue;
+      m.queue_.remove(first);
+      go.push(first);
+      return;
+    }
   }
 
   // Who has it. unlock says 0 before it lets go, so that a stale name is never read: a cycle of
@@ -84,7 +116,7 @@ bool mutex::lock_slow(std::int64_t deadline) {
     if ((w & starving) == 0 && !starves && spin.can()) {
       // Tell unlock that it need not wake anybody.
       if (!claimed && (w & (waiters | woken)) == waiters &&
-          word_.compare_exchange_strong(w, w | woken, std::memory_order_relaxed))
+          word_.compare_exchange_strong(w, w | impl::claim_of(me.w.g), std::memory_order_relaxed))
         claimed = true;
       spin.round();
       w = word_.load(std::memory_order_relaxed);
@@ -98,9 +130,7 @@ bool mutex::lock_slow(std::int64_t deadline) {
     rt::chaos::point("mutex.queue");
     me.mu.lock();
     if (!waited && me.since >= deadline) me.expired = true;
-    // Only unlock_slow sets a run, under the lock that we hold.
-    if (!claimed && impl::is_stale(word_.load(std::memory_order_relaxed)))
-      word_.fetch_and(~impl::claim, std::memory_order_relaxed);
+    if (!claimed) impl::drop_stale_claim(*this);
     // In one step: on the queue (X2), and no longer counted on (X3). Relaxed: whoever acts on it
     // takes the queue's lock.
     w = word_.load(std::memory_order_relaxed);
@@ -141,7 +171,7 @@ void mutex::unlock_slow(std::uint32_t w) noexcept {
   const rt::in_runtime inside;  // as in wake_chain
   for (;;) {
     if ((w & locked) == 0) rt::fatal("sync: unlock of unlocked mutex");
-    if (wakes_nobody(w)) {
+    if (wakes_nobody(w) && !impl::is_stale(w)) {
       // Release: with the acquire of the next one to lock.
       if (word_.compare_exchange_weak(w, w & ~locked, std::memory_order_release,
                                       std::memory_order_relaxed))
@@ -150,6 +180,7 @@ void mutex::unlock_slow(std::uint32_t w) noexcept {
     }
     rt::mutex& mu = lock_of(this);
     mu.lock();
+    impl::drop_stale_claim(*this);
     auto* first = static_cast<impl::waiter*>(queue_.front());
     w = word_.load(std::memory_order_relaxed);
     if (first == nullptr) {  // the last one has given up, or its run is over

@@ -4,10 +4,11 @@
 // One word: twice the permits, and a bit that is set while somebody waits. While it is set only the
 // holder of the queue's lock changes the word: newcomers queue, and release gives to the first in
 // the queue, as far as it goes. A large request so holds up the small ones behind it, and is itself
-// never passed over. One whose run is over is dropped by the next who finds it in its way.
+// never passed over. One whose run is over is dropped by the next who finds it in its way, and by
+// the end of the run if a plain thread waits behind it.
 //
 // Runs on the caller's stack; has_left also on g0.
-#include "sync/cancellation.h"
+#include "sync/cancel_alarm.h"
 #include "sync/wait_list.h"
 #include "weft/sync.hpp"
 
@@ -20,6 +21,7 @@ struct semaphore::impl {
     waiter(semaphore& of, std::ptrdiff_t n) noexcept
         : waiting(&of), s(of), want(static_cast<std::uint64_t>(n) * unit) {
       left = [](waiting* me, wake_chain& go) noexcept { give(static_cast<waiter*>(me)->s, 0, go); };
+      run_over = left;
     }
     semaphore& s;
     std::uint64_t want;
@@ -69,7 +71,7 @@ bool semaphore::try_acquire_slow(std::ptrdiff_t n) noexcept {
 
 bool semaphore::acquire_slow(std::ptrdiff_t n, std::int64_t deadline, const context* ctx) {
   impl::waiter me(*this, n);
-  const cancellation cancel(me, ctx);
+  const cancel_alarm cancel(me, ctx);
   if (cancel.came()) return false;
   alarm clock(me, deadline);
   clock.set();

@@ -6,7 +6,8 @@
 // under the queues' lock, who comes next, and lets them in before it wakes them: after a writer all
 // readers that wait, after the readers the first writer. Neither kind can keep the other out.
 //
-// A writer whose run is over bars nobody: whoever finds the way barred drops such ones first.
+// A writer whose run is over bars nobody: whoever finds the way barred drops such ones first, and
+// the end of the run does if a plain thread waits.
 //
 // **W1** `waiters` is set exactly while a queue is not empty; under the lock.
 // **W2** somebody who waits implies somebody inside: the last to leave lets the next ones in.
@@ -24,7 +25,9 @@ using namespace detail;
 
 struct shared_mutex::impl {
   struct waiter : waiting {
-    explicit waiter(shared_mutex& of) noexcept : waiting(&of), m(of) { left = &has_left; }
+    explicit waiter(shared_mutex& of) noexcept : waiting(&of), m(of) {
+      left = run_over = &has_left;
+    }
     shared_mutex& m;
   };
 
@@ -50,7 +53,8 @@ struct shared_mutex::impl {
     return writer;
   }
 
-  // Under the lock. A writer that gives up opens the way for the readers behind it.
+  // Under the lock. A writer that gives up, or is left behind, opens the way for the readers behind
+  // it.
   static void has_left(waiting* me, wake_chain& go) noexcept {
     let_by(static_cast<waiter*>(me)->m, go);
   }

@@ -11,19 +11,22 @@ namespace {
 
 struct alignas(64) stripe {
   rt::mutex mu{rt::lock_rank::waiters};
+  waiting* threads = nullptr;  // see list_thread
 };
 constexpr std::size_t stripes = 256;
 constinit stripe table[stripes];
 
-}  // namespace
-
-rt::mutex& lock_of(const void* object) noexcept {
+stripe& stripe_of(const void* object) noexcept {
   // Fibonacci hashing: objects of one array spread over the table.
   const auto a = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(object)) >> 3;
-  return table[(a * 0x9e3779b97f4a7c15U) >> 56].mu;
+  return table[(a * 0x9e3779b97f4a7c15U) >> 56];
 }
 
 static_assert(stripes == 1U << 8);
+
+}  // namespace
+
+rt::mutex& lock_of(const void* object) noexcept { return stripe_of(object).mu; }
 
 // A goroutine whose run is over never runs again: it must not be given anything.
 static bool left_behind(const waiting* w) noexcept {
@@ -76,11 +79,34 @@ void wait_list::remove(waiting* w) noexcept {
 
 void waiting::block(rt::wait_reason why, std::int64_t deadline) {
   if (w.g != nullptr) {
+    if (deadline != no_deadline) rt::waits_until(w.g);  // of this park: a wake-up ends it
     rt::park([](void*, void* me) { static_cast<waiting*>(me)->mu.unlock(); }, this, why);
     return;
   }
+  if (run_over == nullptr) {
+    mu.unlock();
+    sleep_thread(deadline);
+    return;
+  }
+  list_thread();
   mu.unlock();
   sleep_thread(deadline);
+  mu.lock();
+  unlist_thread();
+  mu.unlock();
+}
+
+void waiting::list_thread() noexcept {
+  waiting*& first = stripe_of(object).threads;
+  next_thread_ = first;
+  back_thread_ = &first;
+  if (first != nullptr) first->back_thread_ = &next_thread_;
+  first = this;
+}
+
+void waiting::unlist_thread() noexcept {
+  *back_thread_ = next_thread_;
+  if (next_thread_ != nullptr) next_thread_->back_thread_ = back_thread_;
 }
 
 void waiting::block_unlocked(rt::wait_reason why, std::int64_t deadline) {
@@ -174,3 +200,18 @@ std::uint32_t lock_point() {
 }
 
 }  // namespace weft::detail
+
+// keeps S4. By way of the threads, not of those left behind: an object that has one of ours on its
+// list is alive. Who queues after us finds the number of the run changed.
+void weft::rt::sync_end_run() noexcept {
+  using namespace weft::detail;
+  for (stripe& s : table) {
+    wake_chain go;
+    s.mu.lock();
+    for (waiting* w = s.threads; w != nullptr; w = w->next_thread_) {
+      if (w->list != nullptr) w->run_over(w, go);
+    }
+    s.mu.unlock();
+    go.wake_all();
+  }
+}

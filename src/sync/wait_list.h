@@ -16,6 +16,8 @@
 // **S2** Nobody arms or disarms a timer under a list's lock: firing takes the lock under the
 // timer's.
 // **S3** No thread holds two of these locks.
+// **S4** A plain thread never waits for a goroutine that is left behind: whoever takes somebody off
+// a list drops those first, and the end of a run lets by whom they only stood in the way of.
 //
 // Runs on the caller's stack, goroutine's or thread's; commits on the stack that is arrived at;
 // expire() on g0 when a timer fires.
@@ -54,6 +56,9 @@ struct waiting {
   bool granted = false;     // the waker has done our work for us
   // What the object has to do when expire() takes us off; may pass others that can go on now.
   void (*left)(waiting* me, wake_chain& others) noexcept = nullptr;
+  // What the object has to do at the end of a run while we, a plain thread, are on its list: of
+  // those in front of us some may never run again. Passes those that can go on now.
+  void (*run_over)(waiting* me, wake_chain& others) noexcept = nullptr;
   // -- see block_unlocked.
   rt::atomic<std::uint32_t> met{0};
   bool meets = false;
@@ -80,8 +85,14 @@ struct waiting {
   }
 
  private:
+  friend void rt::sync_end_run() noexcept;
   void sleep_thread(std::int64_t deadline) noexcept;
   bool give_up() noexcept;
+  // -- under mu: the plain threads that sleep under this lock and have a run_over.
+  void list_thread() noexcept;
+  void unlist_thread() noexcept;
+  waiting* next_thread_ = nullptr;
+  waiting** back_thread_ = nullptr;  // what points at us
 };
 
 // Records taken off under the lock, to be woken after it. Inside the runtime until then: who leaves
@@ -121,9 +132,7 @@ class alarm : private rt::timer {
     if (armed_) rt::disarm(this);
   }
   void set() noexcept {
-    if (deadline_ == no_deadline || who_.w.g == nullptr) return;
-    rt::waits_until(who_.w.g);
-    if (armed_) return;
+    if (deadline_ == no_deadline || who_.w.g == nullptr || armed_) return;
     fire = [](rt::timer* t) noexcept -> rt::G* {
       static_cast<alarm*>(t)->who_.expire();
       return nullptr;

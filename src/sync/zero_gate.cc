@@ -15,9 +15,12 @@
 namespace weft::detail {
 
 bool zero_gate::add(std::int64_t n) noexcept {
-  std::int64_t w = word_.load(std::memory_order_relaxed);
+  std::int64_t w = word_.load(std::memory_order_relaxed), by = 0;
+  if (__builtin_mul_overflow(n, unit, &by)) return false;
   for (;;) {
-    const std::int64_t next = w + n * unit;
+    // w is not negative: what is too much comes out negative, too.
+    const auto next =
+        static_cast<std::int64_t>(static_cast<std::uint64_t>(w) + static_cast<std::uint64_t>(by));
     if (next < 0) return false;
     if (next != waiters) {
       // Release: with the acquire of the one who waits; acq_rel, because the adds before us are
@@ -47,6 +50,7 @@ bool zero_gate::add(std::int64_t n) noexcept {
 
 bool zero_gate::arrive_and_wait(std::int64_t n) {
   preempt_point();
+  if (n > INT64_MAX / unit) return false;
   {
     waiting me(this);
     me.mu.lock();
@@ -74,8 +78,8 @@ void zero_gate::tie() noexcept {
   rt::mutex& mu = lock_of(this);
   mu.lock();
   const bool free = word_.load(std::memory_order_relaxed) < unit;
-  if (free) tied_ = here;
-  const std::uint32_t tied = tied_;
+  if (free) tied_.store(here, std::memory_order_relaxed);
+  const std::uint32_t tied = tied_.load(std::memory_order_relaxed);
   mu.unlock();
   if (tied == here) return;
   rt::fatal(tied == 0 || here == 0
@@ -95,7 +99,8 @@ void zero_gate::wait_slow(as who) const {
     }
   } while (!word_.compare_exchange_weak(w, w | waiters, std::memory_order_relaxed));
   queue_.push_back(&me);
-  rt::waits_in(me.w.g, who == as::wait_group ? tied_ : born_.bubble());
+  rt::waits_in(me.w.g,
+               who == as::wait_group ? tied_.load(std::memory_order_relaxed) : born_.bubble());
   me.block(who == as::wait_group ? rt::wait_reason::sync_wait_group_wait
                                  : rt::wait_reason::semacquire);
 }

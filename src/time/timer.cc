@@ -8,6 +8,13 @@
 // Each arming has a number. A firing that was already under way when the timer was stopped or reset
 // finds another number, under the lock, and does nothing.
 //
+// A channel timer is armed when somebody first waits for it, and not before (as in Go 1.23): most
+// are stopped before anybody does, and then no heap has heard of them. While it runs its channel is
+// `timed`: who looks compares the clock with `due` and takes the value of a timer that is due
+// himself, whether it is armed and late or not armed at all. Either way the value is the time it
+// was due at. Once armed it stays in a heap until it fires or is stopped. In a bubble timers are
+// what moves the time: there each is armed at once, and fires by itself.
+//
 // Who keeps it alive. A channel timer ends with its last handle: the heap does not count, and when
 // it is due the heap only keeps one that is not yet on its way out (keep). A function timer must
 // fire without any handle: each arming counts as one.
@@ -31,10 +38,12 @@ namespace weft::detail {
 struct timer_core : rt::durable_timer {
   timer_core() noexcept : durable_timer(rt::current_bubble()) {}
   chan_core* c = nullptr;
+  std::atomic<std::int64_t> due{rt::never};  // while it is timed; written under the lock
   // -- under the channel's lock.
   std::uint64_t number = 0;  // of the arming
   std::int64_t period = 0;
   bool pending = false;
+  bool armed = false;  // it is in a heap, or was popped from one to be fired
   // -- a function timer's.
   void (*run)(void*) = nullptr;
   void* arg = nullptr;
@@ -46,7 +55,7 @@ struct timer_core : rt::durable_timer {
 
   static chan_ref make(bool channel) {
     chan_ref r(chan_core::make(1, ops_of<clock::time_point>, rt::current_bubble(),
-                               sizeof(timer_core), last_rites));
+                               sizeof(timer_core), &owner));
     auto* t = ::new (r->extra()) timer_core;
     t->c = r.get();
     t->keep = channel ? keep_channel : keep_function;
@@ -71,6 +80,7 @@ struct timer_core : rt::durable_timer {
   }
   static bool keep_function(rt::durable_timer*) noexcept { return true; }  // the arming's count
 
+  static const chan_owner owner;
   static void last_rites(chan_core* core) noexcept {
     timer_core* t = of(core);
     rt::disarm(t);
@@ -87,7 +97,15 @@ struct timer_core : rt::durable_timer {
     pending = true;
     ++number;
     if (deadline == rt::never) return;  // for ever
-    if (run != nullptr) c->retain();
+    if (run != nullptr) {
+      c->retain();
+    } else if (bubble == 0) {
+      due.store(deadline, std::memory_order_relaxed);
+      // Release: with the acquire in select, which then reads `due`.
+      c->state_.store(chan_core::state::timed, std::memory_order_release);
+      if (!is_awaited()) return;
+    }
+    armed = true;
     rt::arm(this, deadline, number);
   }
   // Under the channel's lock. *releases: the count of an arming that will not fire.
@@ -95,8 +113,9 @@ struct timer_core : rt::durable_timer {
     const bool was = pending || c->count_.load(std::memory_order_relaxed) != 0;
     pending = false;
     ++number;
-    c->count_.store(0, std::memory_order_release);  // with looks_empty
-    *releases = rt::disarm(this) && run != nullptr;
+    c->count_.store(0, std::memory_order_release);                       // with looks_empty
+    c->state_.store(chan_core::state::open, std::memory_order_release);  // likewise
+    *releases = std::exchange(armed, false) && rt::disarm(this) && run != nullptr;
     return was;
   }
 
@@ -130,6 +149,35 @@ struct timer_core : rt::durable_timer {
     return was;
   }
 
+  static bool is_due(const chan_core* core) noexcept {
+    // A timer's channel is never const where it was made.
+    const timer_core* t = of(const_cast<chan_core*>(core));
+    return t->due.load(std::memory_order_relaxed) <= rt::nanotime();
+  }
+  // Under the channel's lock, while it is timed and has no value. False too if the value was for
+  // one who has waited longer than the caller: he is woken, under the lock, which is rare.
+  static bool take_due(chan_core* core) noexcept {
+    timer_core* t = of(core);
+    const std::int64_t at = t->due.load(std::memory_order_relaxed), now = rt::nanotime();
+    if (at > now) return false;
+    ++t->number;  // one who is about to fire it finds that he is too late
+    if (std::exchange(t->armed, false)) rt::disarm(t);
+    t->go_on(at, now);
+    chan_wait* woken = nullptr;
+    clock::time_point tp{std::chrono::nanoseconds(at)};
+    core->send_now(&tp, &woken);
+    if (t->is_awaited() && core->state_.load(std::memory_order_relaxed) == chan_core::state::timed)
+      before_wait(core);
+    if (woken != nullptr) woken->w->wake();
+    return core->count_.load(std::memory_order_relaxed) != 0;
+  }
+  // Under the channel's lock, while it is timed.
+  static void before_wait(chan_core* core) noexcept {
+    timer_core* t = of(core);
+    if (std::exchange(t->armed, true)) return;
+    rt::arm(t, t->due.load(std::memory_order_relaxed), t->number);
+  }
+
   static void on_fire(rt::durable_timer* d, std::uint64_t seq, std::int64_t now) noexcept {
     auto* t = static_cast<timer_core*>(d);
     chan_core* c = t->c;
@@ -146,6 +194,23 @@ struct timer_core : rt::durable_timer {
   }
 
  private:
+  // Under the channel's lock: somebody queues for it.
+  bool is_awaited() const noexcept {
+    return c->receivers_.first.load(std::memory_order_relaxed) != nullptr;
+  }
+  // Under the channel's lock: the time `at` has come. A ticker's next one that is not past, or
+  // never.
+  std::int64_t go_on(std::int64_t at, std::int64_t now) noexcept {
+    std::int64_t next = 0;
+    pending = period != 0;
+    if (!pending || __builtin_mul_overflow((now - at) / period + 1, period, &next) ||
+        __builtin_add_overflow(at, next, &next)) {
+      c->state_.store(chan_core::state::open, std::memory_order_release);  // with looks_empty
+      return rt::never;
+    }
+    due.store(next, std::memory_order_relaxed);
+    return next;
+  }
   // False: stopped or reset meanwhile.
   bool deliver(std::uint64_t armed_as, std::int64_t now) noexcept {
     chan_wait* woken = nullptr;
@@ -154,16 +219,14 @@ struct timer_core : rt::durable_timer {
       c->unlock();
       return false;
     }
-    if (period != 0) {  // the next one that is not past
-      std::int64_t next = 0;
-      if (!__builtin_mul_overflow((now - when) / period + 1, period, &next) &&
-          !__builtin_add_overflow(when, next, &next))
-        rt::arm(this, next, armed_as);  // else never
-    } else {
-      pending = false;
+    const std::int64_t at = when;
+    armed = false;
+    if (const std::int64_t next = go_on(at, now); next != rt::never) {
+      armed = true;
+      rt::arm(this, next, armed_as);
     }
     if (run == nullptr) {
-      clock::time_point tp{std::chrono::nanoseconds(now)};
+      clock::time_point tp{std::chrono::nanoseconds(at)};
       c->send_now(&tp, &woken);  // if the last one has not been received it stays
     }
     c->unlock();
@@ -191,6 +254,8 @@ struct timer_core : rt::durable_timer {
     void operator()() const noexcept {}
   };
 };
+
+constexpr chan_owner timer_core::owner{last_rites, is_due, take_due, before_wait};
 
 chan_core* make_timer(std::int64_t deadline, std::int64_t period) {
   chan_core* c = timer_core::make(true).give_up();
@@ -222,8 +287,12 @@ bool reset_timer(chan_core* c, std::int64_t deadline, std::int64_t period) noexc
 void throw_timer_misuse(const char* what) { throw std::logic_error(what); }
 
 void sleep_until_ns(std::int64_t deadline) {
-  rt::maybe_preempt();
-  if (deadline > rt::clock_now()) rt::sleep_until(deadline, rt::wait_reason::sleep);
+  if (deadline <= rt::clock_now()) {
+    rt::maybe_preempt();
+    return;
+  }
+  rt::before_certain_park();
+  rt::sleep_until(deadline, rt::wait_reason::sleep);
 }
 
 }  // namespace weft::detail

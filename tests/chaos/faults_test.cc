@@ -99,7 +99,10 @@ TEST(Faults, AThreadThatCannotBeMadeAtOnce) {
 TEST(Faults, TheRuntimesOwnThreads) {
   for (int n = 1; n <= 3; ++n) {
     const outcome o = run_faults("pthread_create:" + std::to_string(n) + "-", {"goroutines"});
-    EXPECT_TRUE(fatal(o, "fatal error: ") && o.err.find("errno 11") != o.err.npos) << n << o;
+    EXPECT_TRUE(fatal(o, "fatal error: newosproc") &&
+                o.err.starts_with("runtime: failed to create new OS thread (have ") &&
+                o.err.find(" already; errno=11)\n") != o.err.npos)
+        << n << o;
   }
 }
 

@@ -7,6 +7,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "support/runtime.h"
@@ -153,6 +154,27 @@ TEST(Conformance, SYN_17_what_is_not_there_is_not_swapped) {
   EXPECT_FALSE(m.compare_and_swap(1, 0, 2));
   EXPECT_FALSE(m.compare_and_erase(1, 0));
   EXPECT_FALSE(m.contains(1));
+}
+
+// Neither made out of nothing nor assigned.
+TEST(Conformance, SYN_17_hash_and_comparison_with_something_in_them) {
+  struct hash {
+    const int& seed;
+    explicit hash(const int& s) : seed(s) {}
+    std::size_t operator()(int k) const { return static_cast<std::size_t>(k ^ seed); }
+  };
+  struct same {
+    const int& modulus;
+    explicit same(const int& m) : modulus(m) {}
+    bool operator()(int a, int b) const { return (a - b) % modulus == 0; }
+  };
+  using map = concurrent_map<int, int, hash, same>;
+  static_assert(!std::is_default_constructible_v<map>);
+  const int seed = 5, modulus = 1000;
+  map m(hash{seed}, same{modulus});
+  for (int i = 0; i < 100; ++i) m.store(i, i * i);
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(m.load(i), i * i);
+  EXPECT_FALSE(m.contains(100));
 }
 
 TEST(Conformance, SYN_17_range_ends_when_told) {

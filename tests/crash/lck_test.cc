@@ -2,6 +2,7 @@
 // LCK and SYS: what ends or would hang the process.
 #include <csignal>
 #include <gtest/gtest.h>
+#include <regex>
 
 #include "support/process.h"
 
@@ -33,6 +34,18 @@ TEST(Conformance, SYS_01_thread_exhaustion_by_computing) {
       o.err.rfind("runtime: program exceeds 10-thread limit\nfatal error: thread exhaustion", 0),
       0U)
       << o;
+}
+
+TEST(Conformance, SYS_01_no_thread_to_be_had) {
+  const std::regex text(
+      "^runtime: failed to create new OS thread \\(have \\d+ already; errno=11\\)\n"
+      "runtime: may need to increase max user processes \\(ulimit -u\\)\n"
+      "fatal error: newosproc\n");
+  for (const char* how : {"none-at-start", "none-for-timers", "none-later"}) {
+    const outcome o = run_crash("threads", {how}, std::chrono::seconds(20));
+    EXPECT_EQ(o.status, 2) << how << o;
+    EXPECT_TRUE(std::regex_search(o.err, text)) << how << o;
+  }
 }
 
 TEST(Conformance, SYS_01_at_the_limit_is_not_past_it) {

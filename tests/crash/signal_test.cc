@@ -9,6 +9,9 @@ namespace weft::test {
 namespace {
 
 TEST(Conformance, SYS_07_a_signal_that_races_with_stop_is_not_lost) {
+#if defined(WEFT_TSAN)
+  GTEST_SKIP() << "TSan calls handlers late, and drops a signal whose default is back by then";
+#endif
   int delivered = 0, killed = 0;
   for (int i = 0; i < 10; ++i) {
     const outcome o = run_crash("signal_stop");

@@ -37,6 +37,21 @@ TEST(Conformance, STK_01_overflow_of_a_goroutine) {
   EXPECT_TRUE(std::regex_search(o.err, std::regex("\ncreated by main::.* in goroutine 1\n"))) << o;
 }
 
+TEST(Conformance, STK_01_a_frame_larger_than_the_guard) {
+  for (const char* how : {"huge", "huge-by-call"}) {
+    SCOPED_TRACE(how);
+    const outcome o = run_crash("overflow", {how});
+    EXPECT_EQ(o.status, 2) << o;
+    const std::regex text(
+        "^runtime: goroutine stack exceeds 262144-byte limit\n"
+        "runtime: sp=0x[0-9a-f]+ stack=\\[0x[0-9a-f]+, 0x[0-9a-f]+\\]\n"
+        "fatal error: stack overflow\n\n"
+        "goroutine \\d+ \"giant\" \\[running\\]:\n(.*\n)*.*huge.*\\(\\)\n(.*\n)*"
+        "created by main::.* in goroutine 1\n");
+    EXPECT_TRUE(std::regex_search(o.err, text)) << o;
+  }
+}
+
 TEST(Conformance, STK_05_overflow_of_the_schedulers_stack) {
   if (under_tsan) GTEST_SKIP() << "TSan cannot go on after a fault on a thread's own stack";
   const outcome o = run_crash("overflow", {"g0"});
@@ -62,6 +77,17 @@ TEST(Conformance, STK_05_other_faults_reach_the_programs_handler) {
   const outcome o = run_crash("overflow", {"null-handled"});
   EXPECT_EQ(o.status, 5) << o;
   EXPECT_EQ(o.out, "user's handler: 1\n") << o;
+}
+
+// A stack pointer outside the goroutine's stack is not yet an overflow.
+TEST(Conformance, STK_05_faults_on_a_stack_of_the_programs_own) {
+  if (under_tsan) GTEST_SKIP() << "TSan knows nothing of such stacks";
+  outcome o = run_crash("overflow", {"own-stack-null"});
+  EXPECT_EQ(o.status, 5) << o;
+  EXPECT_EQ(o.out, "user's handler: 1\n") << o;
+  o = run_crash("overflow", {"own-stack-wild"});
+  EXPECT_EQ(o.status, 5) << o;
+  EXPECT_EQ(o.out, "user's handler: 0\n") << o;
 }
 
 }  // namespace

@@ -184,6 +184,30 @@ TEST(Kv, ProtocolErrorsAreToldAndEndTheConnection) {
   EXPECT_EQ(kv.stop(), 0);
 }
 
+TEST(Kv, RequestsAndRepliesHaveALimit) {
+  server_process kv("kv", {"--port", "0", "--max-request", "1"});
+  const std::string value(700'000, 'v');
+  {
+    const client c(kv.at());
+    c.c.write_all("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1048577\r\n");
+    EXPECT_EQ(c.rest(), "-ERR Protocol error: invalid bulk length\r\n");
+  }
+  {  // each of them would do
+    const client c(kv.at());
+    c.c.write_all("*1048576\r\n" + bulk(value) + "$700000\r\n");
+    EXPECT_EQ(c.rest(), "-ERR Protocol error: too big request\r\n");
+  }
+  const client c(kv.at());
+  c.command({"SET", "k", value}, "+OK\r\n");
+  c.command({"SET", "small", "s"}, "+OK\r\n");
+  c.expect(request({"PING"}) + request({"MGET", "k", "k"}) + request({"PING"}),
+           "+PONG\r\n-ERR reply exceeds the limit\r\n+PONG\r\n");
+  c.command({"MGET", "k", "small"}, "*2\r\n" + bulk(value) + bulk("s"));
+  // Of the batch, not of one: two of them are more than the limit.
+  c.expect(request({"GET", "k"}) + request({"GET", "k"}), bulk(value) + bulk(value));
+  EXPECT_EQ(kv.stop(), 0);
+}
+
 TEST(Kv, HugeValues) {
   server_process kv("kv", {"--port", "0"});
   run_clean([&] {

@@ -9,15 +9,18 @@
 #include <dlfcn.h>
 #include <iomanip>
 #include <locale>
+#include <malloc.h>
 #include <optional>
 #include <regex>
 #include <sstream>
 #include <stdexcept>
+#include <tuple>
 
 #include <weft/chan.hpp>
 #include <weft/time.hpp>
 
 #include "stress/support.h"
+#include "support/deep_throw.h"
 
 namespace weft::stress {
 namespace {
@@ -168,6 +171,67 @@ TEST_P(Hogs, Malloc) {
   });
 }
 
+// Many at malloc's locks on one P. If those that wait for a lock each had the P for a while, it
+// would go to waste: 64 of them on one arena used 6 % of the CPU.
+
+struct cpu_times {
+  std::int64_t wall = nanotime();
+  std::int64_t ours = 0;
+  std::int64_t idle = 0;  // of all CPUs together
+  cpu_times() {
+    timespec ts{};
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+    ours = ts.tv_sec * second + ts.tv_nsec;
+    std::string cpu;
+    std::int64_t user = 0, nice = 0, system = 0, nobody = 0, io = 0;
+    std::ifstream("/proc/stat") >> cpu >> user >> nice >> system >> nobody >> io;
+    idle = (nobody + io) * second / ::sysconf(_SC_CLK_TCK);
+  }
+};
+
+class MallocHogs : public ::testing::TestWithParam<std::tuple<int, bool>> {};
+INSTANTIATE_TEST_SUITE_P(OnOneP, MallocHogs,
+                         ::testing::Combine(::testing::Values(64, 200), ::testing::Bool()),
+                         [](const ::testing::TestParamInfo<std::tuple<int, bool>>& i) {
+                           return std::to_string(std::get<0>(i.param)) +
+                                  (std::get<1>(i.param) ? "OnOneArena" : "OnDefaultArenas");
+                         });
+
+TEST_P(MallocHogs, UseTheWholeCpu) {
+  const int n = std::get<0>(GetParam());
+  const bool one_arena = std::get<1>(GetParam());
+  if (one_arena) ::mallopt(M_ARENA_MAX, 1);
+  std::vector<counter> steps(static_cast<std::size_t>(n));
+  std::atomic<bool> stop{false};
+  test::run_clean(test::with_procs(1), [&] {
+    scope s;
+    for (counter& c : steps) {
+      s.go([&] {
+        while (!stop.load(std::memory_order_relaxed)) {
+          void* kept[64];
+          for (std::size_t j = 0; j < 64; ++j) kept[j] = std::malloc(1100 + (j * 977) % 3000);
+          for (void* k : kept) std::free(k);
+          c.step();
+        }
+      });
+    }
+    const cpu_times before;
+    sleep_for(std::chrono::nanoseconds(duration_ns(2)));
+    const cpu_times after;
+    const auto part = [&](std::int64_t ns) {
+      return static_cast<double>(ns) / static_cast<double>(after.wall - before.wall);
+    };
+    const double used = part(after.ours - before.ours), idle = part(after.idle - before.idle);
+    std::printf("  %d hogs, %s: %.0f %% of a CPU, %.0f %% idle\n", n,
+                one_arena ? "one arena" : "default arenas", 100 * used, 100 * idle);
+    // On a busy machine others may have had it; but then nobody has left it idle.
+    if (!test::sanitized && idle > 0.05) {
+      EXPECT_GE(used, 0.95);
+    }
+    stop = true;
+  });
+}
+
 // -- (c)
 
 TEST_P(Hogs, Formatting) {
@@ -189,23 +253,12 @@ TEST_P(Hogs, Formatting) {
 
 // -- (d)
 
-struct unwound {
-  int* at;
-  ~unwound() { ++*at; }
-};
-
-__attribute__((noinline)) void throw_from(int depth, int* cleaned) {
-  const unwound u{cleaned};
-  if (depth == 0) throw std::runtime_error("deep down");
-  throw_from(depth - 1, cleaned);
-}
-
 TEST_P(Hogs, Exceptions) {
   crowd(procs(), "exceptions").run([](int) {
     int cleaned = 0, caught = 0;
     try {
       try {
-        throw_from(20, &cleaned);
+        test::throw_from(20, &cleaned);
       } catch (const std::runtime_error&) {
         ++caught;
         try {

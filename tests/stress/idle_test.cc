@@ -3,6 +3,11 @@
 // we use. The only thread that wakes is the one that suspects a deadlock and looks again, each time
 // after twice as long.
 #include <sys/resource.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
 
 #include "sched/sched.h"
 #include "stress/support.h"
@@ -23,6 +28,20 @@ struct usage {
   }
 };
 
+// Whether the kernel calls every thread but this one asleep; one that waits for a CPU is not.
+bool others_sleep() {
+  const std::string self = std::to_string(::gettid());
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    if (task.path().filename() == self) continue;
+    std::ifstream file(task.path() / "stat");
+    std::string stat;
+    std::getline(file, stat);
+    const std::size_t name = stat.rfind(')');  // which may hold anything, so count from its end
+    if (name == std::string::npos || stat.compare(name, 3, ") S") != 0) return false;
+  }
+  return true;
+}
+
 class Idle : public Procs {};
 
 TEST_P(Idle, AThousandWaitingUseNoCpu) {
@@ -40,12 +59,15 @@ TEST_P(Idle, AThousandWaitingUseNoCpu) {
              !rt::sched.sysmon_waits) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
-      // And everybody who is on his way to sleep has got there: nobody naps but we.
+      // And everybody who is on his way to sleep has got there, however long he waited for a CPU
+      // on it: all are asleep, and then nobody naps but we.
+      bool asleep = false;
       do {
+        asleep = others_sleep();
         before = usage::now();
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
         after = usage::now();
-      } while (after.naps - before.naps > 1);
+      } while (!asleep || after.naps - before.naps > 1);
       before = after;
       std::this_thread::sleep_for(std::chrono::nanoseconds(time));  // this is what is measured
       after = usage::now();
@@ -65,10 +87,11 @@ TEST_P(Idle, AThousandWaitingUseNoCpu) {
   std::int64_t looks = 1;
   for (std::int64_t gap = 200 * ms, at = gap; at < time; gap *= 2, at += gap) ++looks;
   EXPECT_LE(naps, 1 + looks);
-  // Two milliseconds in ten seconds is what the build that users get may cost. The looks come
-  // thickest at the start, so a short measurement of a build full of checks would say nothing.
+  // Two milliseconds in ten seconds is what the build that users get may cost. Four of the five
+  // looks that ten seconds see come in the first three, each 50 to 100 us by the machine, so a
+  // shorter measurement has the same bound: a part of it by the time would be a bound on the CPU.
   if (!test::dev_build && !test::sanitized) {
-    EXPECT_LE(used, 2.0 * static_cast<double>(time) / (10 * second));
+    EXPECT_LE(used, 2.0 * static_cast<double>(std::max(time, 10 * second)) / (10 * second));
   }
 }
 WEFT_STRESS_PROCS(Idle);

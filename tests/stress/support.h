@@ -44,7 +44,7 @@ inline std::uint64_t from_env(const char* name, std::uint64_t otherwise_value) {
   const char* s = std::getenv(name);
   return s != nullptr && *s != '\0' ? std::strtoull(s, nullptr, 10) : otherwise_value;
 }
-// 0 unless WEFT_STRESS_SECONDS says how long each test shall take (make soak).
+// 0 unless WEFT_STRESS_SECONDS says how long each test shall take (make soak-stress).
 inline double wanted_seconds() {
   const char* s = std::getenv("WEFT_STRESS_SECONDS");
   return s != nullptr ? std::atof(s) : 0;

@@ -3,12 +3,15 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <vector>
 
 #include "support/runtime.h"
 #include "weft/debug.hpp"
+#include "weft/time.hpp"
 
 namespace weft::test {
 
@@ -53,6 +56,16 @@ template <class F>
   take_all_used_memory();
   f();
   wipe_stack();
+}
+
+// Whoever knows what is waited for keeps it until main has looked.
+inline std::atomic<bool> looked{false};
+template <class Sleep>
+[[gnu::noinline]] void sleep_until_looked(Sleep sleep) {
+  while (!looked) sleep();
+}
+[[gnu::noinline]] inline void sleep_until_looked() {
+  sleep_until_looked([] { sleep_for(std::chrono::milliseconds(5)); });
 }
 
 // While a thread of the runtime begins or ends the finder is in doubt and says little: it is asked

@@ -2,13 +2,18 @@
 // Moves the calling goroutine to another thread, for certain.
 //
 // A helper goroutine must first show up while the caller spins without giving way, so it is on
-// another thread. The caller parks; the helper makes it ready, which puts it into the runnext of
-// the helper's P, and ends. Only if the machine holds the helper up just there may an idle thread,
-// the old one too, be faster: then try again.
+// another thread. The caller leaves goroutines that keep all other threads busy, its old one too,
+// and parks; the helper makes it ready, which puts it into the runnext of the helper's P, and ends.
+//
+// Otherwise an idle old thread may be faster than the helper's, and not by chance: while both have
+// one CPU between them, the kernel lets the thread that ready() wakes go before the one that woke
+// it, so it stole its goroutine back a thousand times running. Should it be free at the wrong
+// moment all the same (one of those others has taken two of them), try again.
 #pragma once
 
 #include <atomic>
 #include <memory>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -26,6 +31,7 @@ namespace migrate_detail {
 struct meeting {
   std::atomic<int> helper{0};  // 1: it is there; -1: the caller has given up
   std::atomic<bool> parked{false};
+  std::atomic<bool> over{false};  // the caller runs again
   rt::G* g = nullptr;
 
   static void commit(void*, void* self) {
@@ -36,6 +42,9 @@ struct meeting {
     if (!m.helper.compare_exchange_strong(nobody, 1)) return;
     while (!m.parked.load(std::memory_order_acquire)) rt::cpu_relax();
     rt::ready(m.g);
+  }
+  static void keep_busy(const meeting& m) {
+    while (!m.over.load(std::memory_order_acquire)) ::sched_yield();
   }
 };
 
@@ -48,7 +57,9 @@ inline bool once() {
     int nobody = 0;
     if (m->helper.compare_exchange_strong(nobody, -1)) return false;
   }
+  for (int i = 1; i < weft::procs(); ++i) weft::go([m] { meeting::keep_busy(*m); });
   rt::park(meeting::commit, m.get(), rt::wait_reason::internal);
+  m->over.store(true, std::memory_order_release);
   return true;
 }
 

@@ -96,9 +96,23 @@ class subject {
     for (char c = 0; !all.ends_with(mark) && ::read(out_, &c, 1) == 1;) all += c;
     return all;
   }
+  // Until it has said enough on stderr, which end() tells as well; for 20 s at most.
+  template <class Pred>
+  void hear(Pred enough) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    pollfd p{err_, POLLIN, 0};
+    char buf[4096];
+    while (!enough(heard_) && std::chrono::steady_clock::now() < until) {
+      if (::poll(&p, 1, 100) <= 0) continue;
+      const ssize_t n = ::read(err_, buf, sizeof buf);
+      if (n <= 0) break;
+      heard_.append(buf, static_cast<std::size_t>(n));
+    }
+  }
   // Lets it come to its end (0), or sends it a signal, and tells how it ended.
   outcome end(int signal = 0) {
     outcome o;
+    o.err = heard_;
     ::close(std::exchange(in_, -1));
     if (signal != 0) ::kill(child_, signal);
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -116,7 +130,7 @@ class subject {
  private:
   pid_t child_ = -1;
   int in_ = -1, out_ = -1, err_ = -1;
-  std::string first_line_;
+  std::string first_line_, heard_;
 };
 
 }  // namespace weft::test

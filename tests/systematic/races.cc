@@ -180,7 +180,9 @@ void __tsan_read_range(void* p, std::size_t n) { systematic::touch(p, n, false);
 void __tsan_write_range(void* p, std::size_t n) { systematic::touch(p, n, true); }
 void __tsan_vptr_update(void** p, void*) { systematic::touch(p, sizeof *p, true); }
 void __tsan_vptr_read(void** p) { systematic::touch(p, sizeof *p, false); }
-// Outside the seam there are a prefetch's load and the counts of handles to channels.
+// Outside the seam there are a prefetch's load, the counts of handles to channels and whether one
+// is closed.
+std::uint8_t __tsan_atomic8_load(const volatile std::uint8_t* p, int) { return *p; }
 std::uint64_t __tsan_atomic64_load(const volatile std::uint64_t* p, int) { return *p; }
 std::uint64_t __tsan_atomic64_fetch_add(volatile std::uint64_t* p, std::uint64_t n, int) {
   return std::exchange(*p, *p + n);

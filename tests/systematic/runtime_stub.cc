@@ -57,7 +57,7 @@ std::uint32_t find_bubble() noexcept { return 0; }
 std::int64_t now_ns() noexcept { return 0; }
 void chan_core::last_handle_gone() noexcept { rt::fatal("a channel"); }
 chan_core* chan_core::make(std::size_t, const elem_ops&, std::uint32_t, std::size_t,
-                           void (*)(chan_core*) noexcept) {
+                           const chan_owner*) {
   rt::fatal("a channel");
 }
 bool chan_core::close_now() noexcept { rt::fatal("a channel"); }

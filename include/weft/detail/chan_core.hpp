@@ -75,6 +75,16 @@ enum class op_result : std::uint8_t { ok, would_block, closed, timeout };
 
 struct chan_wait;
 struct select_case;
+class chan_core;
+
+// Of a channel that is part of something else: a timer's (src/time). It looks unbuffered, and while
+// it is `timed` these know when its value comes.
+struct chan_owner {
+  void (*last_rites)(chan_core*) noexcept;    // before the end
+  bool (*is_due)(const chan_core*) noexcept;  // without the lock: a hint
+  bool (*take_due)(chan_core*) noexcept;      // under it; true: now there is a value
+  void (*before_wait)(chan_core*) noexcept;   // under it: somebody is about to queue
+};
 
 // First in, first out; under the channel's lock. `first` is read outside it as a hint.
 struct wait_queue {
@@ -122,21 +132,21 @@ class chan_core {
   bool looks_empty() const noexcept {
     return (capacity_ == 0 ? senders_.first.load(std::memory_order_acquire) == nullptr
                            : count_.load(std::memory_order_acquire) == 0) &&
-           !closed_.load(std::memory_order_acquire);
+           state_.load(std::memory_order_acquire) == state::open;
   }
   bool looks_full() const noexcept {
     return (capacity_ == 0 ? receivers_.first.load(std::memory_order_acquire) == nullptr
                            : count_.load(std::memory_order_acquire) >= capacity_) &&
-           !closed_.load(std::memory_order_acquire);
+           state_.load(std::memory_order_acquire) == state::open;
   }
 
   std::size_t len() const noexcept {
-    if (last_rites_ != nullptr) return 0;
+    if (owner_ != nullptr) return 0;
     const std::size_t n = count_.load(std::memory_order_relaxed);
     return n < capacity_ ? n : capacity_;  // for a moment it may hold one more, see chan.cc
   }
-  std::size_t cap() const noexcept { return last_rites_ != nullptr ? 0 : capacity_; }
-  bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
+  std::size_t cap() const noexcept { return owner_ != nullptr ? 0 : capacity_; }
+  bool closed() const noexcept { return state_.load(std::memory_order_acquire) == state::closed; }
 
  private:
   friend struct selection;
@@ -144,10 +154,12 @@ class chan_core {
   friend struct timer_core;
   struct op;
   enum class home : std::uint8_t { malloc, cell, large_cell };  // whose memory (core/g_pool.h)
-  // With `extra` bytes behind the buffer and a function to be called before the end: the channel of
-  // a timer, which looks unbuffered (src/time).
+  // timed: its timer runs, and may be due though nobody has fired it. Whoever finds anything but
+  // `open` takes the long way, which costs the others nothing.
+  enum class state : std::uint8_t { open, closed, timed };
+  // With `extra` bytes behind the buffer, for its owner.
   WEFT_API static chan_core* make(std::size_t capacity, const elem_ops& ops, std::uint32_t bubble,
-                                  std::size_t extra, void (*last_rites)(chan_core*) noexcept);
+                                  std::size_t extra, const chan_owner* owner);
   void* extra() noexcept {
     constexpr std::size_t a = alignof(std::max_align_t);
     return reinterpret_cast<std::byte*>(this) + (buffer_at_ + cells_ * size_ + a - 1) / a * a;
@@ -223,7 +235,7 @@ class chan_core {
   static constexpr std::uint32_t contended = 2;
   // -- what every operation writes, under the lock: one cache line.
   std::atomic<std::uint32_t> lock_{0};  // 0 free, 1 held, 2 held and somebody sleeps
-  std::atomic<bool> closed_{false};
+  std::atomic<state> state_{state::open};
   bool orphan_ = false;  // the last handle is gone: the last pin destroys
   // Selects that wait here; each takes the lock once more when it is woken, perhaps by another
   // channel, so it keeps the channel though nobody may have a handle any more.
@@ -240,7 +252,7 @@ class chan_core {
   bool plain_;            // to move an element is to copy its bytes; and in no bubble
   std::uint32_t bubble_;  // where it was made, and may be used; 0: in none, everywhere
   const elem_ops* ops_;
-  void (*last_rites_)(chan_core*) noexcept = nullptr;
+  const chan_owner* owner_ = nullptr;
   std::size_t from_base_ = 0;  // `this` from where its memory begins
   // -- handles.
   std::atomic<std::uint64_t> refs_{1};

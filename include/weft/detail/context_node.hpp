@@ -42,11 +42,12 @@ class context_node {
   void retain() noexcept {
     if (type_->destroy != nullptr) refs_.fetch_add(1, std::memory_order_relaxed);
   }
-  // Not if it is being destroyed.
+  // Not if it is being destroyed: then that somebody came is noted (revive).
   bool try_retain() noexcept {
     int n = refs_.load(std::memory_order_relaxed);
-    while (n != 0) {
-      if (refs_.compare_exchange_weak(n, n + 1, std::memory_order_relaxed)) return true;
+    while (n != missed) {
+      if (refs_.compare_exchange_weak(n, n > 0 ? n + 1 : missed, std::memory_order_relaxed))
+        return n > 0;
     }
     return false;
   }
@@ -58,20 +59,28 @@ class context_node {
   // Whose cancellation is ours: this node itself or the nearest above it; null: nobody's.
   context_node* canceller() const noexcept { return canceller_; }
   // None before the cancellation that took it has taken all it takes: so a whole tree is cancelled
-  // at one moment.
+  // at one moment. Nor before done is closed, here and above: one who asks in between waits, which
+  // is never long.
   int error() const noexcept {
     const int e = error_.load(std::memory_order_acquire);  // with the canceller's release
-    return e == 0 || top_->visible_.load(std::memory_order_acquire) ? e : 0;  // likewise
+    return e >= 0 ? e : error_soon();
   }
 
  protected:
   ~context_node() = default;
+  // In destroy: lives on, with so many references. False: so it does, but a try_retain came too
+  // early. Relaxed: what others shall find is written under a lock that they take after theirs.
+  bool revive(int refs) noexcept {
+    return refs_.exchange(refs, std::memory_order_relaxed) != missed;
+  }
+  void free_alone() noexcept { type_->destroy(this); }  // its parent is not its any more
   // -- of a canceller.
-  std::atomic<int> error_{0};          // an errc
+  std::atomic<int> error_{0};          // an errc; negative until done is closed
   std::atomic<bool> visible_{false};   // of the top of a cancellation
   const context_node* top_ = nullptr;  // where that began, here or above us; set before error_
 
  private:
+  WEFT_API int error_soon() const noexcept;
   bool drop() noexcept {
     // With the others' release: what they did happened before the node's end.
     return type_->destroy != nullptr && refs_.fetch_sub(1, std::memory_order_acq_rel) == 1;
@@ -80,6 +89,7 @@ class context_node {
   friend WEFT_API const void* find_value(const context_node*, const std::type_info&, const void*,
                                          const std::type_info&) noexcept;
 
+  static constexpr int missed = -1;  // being destroyed, and one who wanted a reference got none
   const type* type_;
   std::atomic<int> refs_{0};
   context_node* parent_ = nullptr;
@@ -141,10 +151,11 @@ class value_node final : public context_node {
   V value_;
 };
 
-// -- what stands in a node's list: child nodes, functions of after_cancel, waiters
+// -- what stands in a node's list: child nodes, what is left of them, functions of after_cancel,
+// waiters
 
 struct tree_link {
-  enum class kind : std::uint8_t { node, after, watch };
+  enum class kind : std::uint8_t { node, orphan, after, watch };
   constexpr explicit tree_link(kind k) noexcept : what(k) {}
   tree_link* next = nullptr;
   tree_link** back = nullptr;  // what points at us; null: in no list. Under the lock of the list

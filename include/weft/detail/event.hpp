@@ -23,8 +23,18 @@ class event {
   constexpr event() noexcept = default;
   event(const event&) = delete;
   event& operator=(const event&) = delete;
+  ~event() {
+    // Relaxed: whoever destroys it has been told by others that he may.
+    const std::uintptr_t w = word_.load(std::memory_order_relaxed);
+    if (w > list_mark && (w & set_mark) != 0) forget(w);
+  }
 
-  bool is_set() const noexcept { return word_.load(std::memory_order_acquire) == set_mark; }
+  // Then the channel is closed too, if there is one.
+  bool is_set() const noexcept {
+    // Acquire: with set's release.
+    const std::uintptr_t w = word_.load(std::memory_order_acquire);
+    return (w & set_mark) != 0 && (w == set_mark || is_closed(w));
+  }
   WEFT_API void set() noexcept;
   void wait() const {
     if (!is_set()) wait_slow();
@@ -48,9 +58,12 @@ class event {
   WEFT_API bool wait_slow(std::int64_t deadline) const;
   bool lock() const noexcept;  // false: it has happened, there is no list any more
   void unlock() const noexcept;
+  WEFT_API static bool is_closed(std::uintptr_t word) noexcept;  // true; waits until it is
+  WEFT_API static void forget(std::uintptr_t word) noexcept;
 
   // 0: nobody waits. Who comes first and without a deadline is the word itself; with more there is
-  // a list, under the lock.
+  // a list, under the lock. When it has happened: the mark, with a channel also where its record
+  // is.
   static constexpr std::uintptr_t set_mark = 1, lock_mark = 2, list_mark = 4;
   mutable atomic<std::uintptr_t> word_{0};
   birthplace born_;

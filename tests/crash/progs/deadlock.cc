@@ -177,10 +177,20 @@ int after_a_run() {
   return weft::run(wait_for_nobody);
 }
 
+// Standard error is a pipe that nobody reads.
+void break_stderr() {
+  int fd[2];
+  if (::pipe(fd) != 0) ::_exit(9);
+  ::dup2(fd[1], 2);
+  ::close(fd[0]);
+  ::close(fd[1]);
+}
+
 }  // namespace
 
-int main(int, char** argv) {
+int main(int argc, char** argv) {
   const std::string_view how = argv[1];
+  if (argc > 2 && std::string_view(argv[2]) == "broken-stderr") break_stderr();
   if (how == "receive") return weft::run(wait_for_nobody);
   if (how == "many") {
     return weft::run([] {
@@ -194,6 +204,13 @@ int main(int, char** argv) {
       weft::mutex m;
       m.lock();
       m.lock();
+    });
+  }
+  if (how == "unlock") return weft::run([] { weft::mutex().unlock(); });
+  if (how == "throw") {
+    return weft::run([] {
+      weft::go([] { throw 1; });
+      weft::sleep_for(60s);
     });
   }
   if (how == "abba") return weft::run(opposite_order);

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdio>
 #include <string_view>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "weft/chan.hpp"
@@ -30,6 +31,13 @@ void exhaust(F f) {
     for (int i = 0; i < 100; ++i) weft::go(f);
     for (;;) weft::sleep_for(std::chrono::seconds(1));
   });
+}
+
+// The kernel makes no more threads for this user; root's it would.
+void no_more_threads() {
+  if (::geteuid() == 0 && ::setuid(65534) != 0) ::_exit(9);
+  const rlimit one{1, 1};
+  if (::setrlimit(RLIMIT_NPROC, &one) != 0) ::_exit(9);
 }
 
 void compute(std::chrono::nanoseconds how_long) {
@@ -92,6 +100,26 @@ int main(int, char** argv) {
   if (how == "hogs_that_end") hogs_that_end();
   if (how == "hogs_alone") hogs_alone();
   if (how == "large") large();
+  if (how == "none-at-start") {
+    no_more_threads();
+    weft::run([] {});
+  }
+  if (how == "none-for-timers") {
+    no_more_threads();
+    weft::timer(std::chrono::milliseconds(1)).c.recv();
+  }
+  if (how == "none-later") {
+    weft::run([] {
+      no_more_threads();
+      for (int i = 0; i < 10; ++i) {
+        weft::go([] {
+          weft::lock_os_thread();
+          weft::sleep_for(std::chrono::seconds(10));
+        });
+      }
+      weft::sleep_for(std::chrono::seconds(10));
+    });
+  }
   if (how == "sigterm") {
     weft::run([] {
       ::kill(::getpid(), SIGTERM);

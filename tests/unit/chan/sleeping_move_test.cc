@@ -215,9 +215,9 @@ TEST_F(SleepingMove, VectorsBesideMallocHogs) {
       });
     }
     sleep_for(std::chrono::milliseconds(test::by_effort(300, 100)));
+    EXPECT_TRUE(test::eventually([&] { return got > 0; }));  // behind hogs on an emulated CPU
     over = true;
     s.wait();
-    EXPECT_GT(got.load(), 0);
   });
 }
 

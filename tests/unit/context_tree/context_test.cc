@@ -2,6 +2,7 @@
 // The tree of contexts: handles, done, values, causes, who wins, what is left.
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <gtest/gtest.h>
 #include <memory>
@@ -119,6 +120,90 @@ TEST_F(Context, DoneOutlivesTheContext) {
   EXPECT_FALSE(done.closed());  // dropping cancels nothing
 }
 
+// As in Go, where its parent holds it.
+TEST_F(Context, DoneIsEnoughToBeToldFromAbove) {
+  auto [root, cancel] = with_cancel(background());
+  const recv_chan<void> child = with_cancel(root).first.done();
+  const recv_chan<void> value = with_value(with_cancel(root).first, 1, 1).done();
+  const recv_chan<void> deep = with_cancel(with_cancel(with_cancel(root).first).first).first.done();
+  const std::stop_token token = with_cancel(with_cancel(root).first).first.stop_token();
+  EXPECT_EQ(child_count(root), 4U);
+  int asked = 0;
+  const std::stop_callback ask(token, [&, root = root] { asked += root.err() ? 1 : 0; });
+  EXPECT_FALSE(child.closed());
+  EXPECT_FALSE(token.stop_requested());
+  cancel();
+  for (const recv_chan<void>& c : {child, value, deep}) EXPECT_TRUE(c.closed());
+  EXPECT_TRUE(token.stop_requested());
+  EXPECT_EQ(asked, 1);
+  EXPECT_EQ(child_count(root), 0U);
+}
+
+// Nobody can cancel them any more: they are as if they had never been handed out.
+TEST_F(Context, DoneIsNothingWithoutAnybodyAbove) {
+  recv_chan<void> done;
+  std::stop_token token;
+  {
+    auto [root, cancel] = with_cancel(background());
+    const context child = with_cancel(root).first;
+    done = with_cancel(child).first.done();
+    token = with_cancel(child).first.stop_token();
+    EXPECT_EQ(child_count(child), 2U);
+  }
+  EXPECT_FALSE(done.closed());
+  EXPECT_FALSE(token.stop_possible());
+}
+
+// A parent that lives long keeps no more of those that nobody waits for than of the others.
+TEST_F(Context, AParentForgetsWhomNobodyWaitsFor) {
+  auto [root, cancel] = with_cancel(background());
+  for (int i = 0; i < 10'000; ++i) {
+    recv_chan<void> last;
+    {
+      const context child = with_cancel(root).first;
+      last = child.done();
+      EXPECT_FALSE(last.closed());
+    }
+    ASSERT_LE(child_count(root), 32U);
+  }
+  std::vector<recv_chan<void>> kept;
+  for (int i = 0; i < 1000; ++i) {
+    kept.push_back(with_cancel(root).first.done());
+    recv_chan<void> last = with_cancel(root).first.done();
+    ASSERT_LE(child_count(root), 4 * kept.size() + 32U);
+  }
+  for (int i = 0; i < 1000; ++i) {  // these are forgotten at once
+    auto [child, cancel_child] = with_cancel(root);
+    EXPECT_EQ(weft::select(weft::recv(child.done()), weft::otherwise()), 1);
+  }
+  EXPECT_LE(child_count(root), 4 * kept.size() + 32U);
+  cancel();
+  for (const recv_chan<void>& c : kept) ASSERT_TRUE(c.closed());
+}
+
+// The last handle of a child goes while its parent is cancelled, or goes too.
+TEST_F(Context, TheLastHandleRacesTheCancellationAbove) {
+  run_on_each([] {
+    for (int i = 0; i < scaled(2000); ++i) {
+      auto [root, cancel] = with_cancel(background());
+      context middle = with_cancel(root).first;
+      context child = i % 3 == 0   ? with_timeout(middle, std::chrono::hours(1)).first
+                      : i % 3 == 1 ? with_cancel(middle).first
+                                   : with_cancel(middle, std::stop_source().get_token()).first;
+      const recv_chan<void> done = child.done();
+      const std::stop_token token = child.stop_token();
+      scope s;
+      s.go([cancel = cancel] { cancel(); });
+      s.go([middle = std::move(middle)]() mutable { middle = context(); });
+      s.go([child = std::move(child)]() mutable { child = context(); });
+      if (i % 2 == 0) done.recv();
+      s.wait();
+      ASSERT_TRUE(done.closed());
+      ASSERT_TRUE(token.stop_requested());
+    }
+  });
+}
+
 TEST_F(Context, TheFirstOneWins) {
   auto [ctx, cancel] = with_cancel(background());
   EXPECT_EQ(ctx.cause(), nullptr);
@@ -131,6 +216,22 @@ TEST_F(Context, TheFirstOneWins) {
   cancel_plain();
   EXPECT_EQ(text_of(plain.cause()), "context canceled");
   EXPECT_THROW(std::rethrow_exception(plain.cause()), std::system_error);
+}
+
+// Where none was given it is the error, and always the same one, as Go's context.Canceled is.
+TEST_F(Context, ThePlainCauseIsOne) {
+  auto [a, cancel_a] = with_cancel(background());
+  auto [b, cancel_b] = with_cancel(background());
+  auto [late, cancel_late] = with_timeout(background(), std::chrono::seconds(0));
+  cancel_a();
+  cancel_b();
+  EXPECT_EQ(a.cause(), a.cause());
+  EXPECT_EQ(a.cause(), b.cause());
+  EXPECT_EQ(a.cause(), with_cancel(a).first.cause());
+  EXPECT_EQ(late.cause(), late.cause());
+  EXPECT_NE(late.cause(), a.cause());
+  EXPECT_EQ(text_of(a.cause()), "context canceled");
+  EXPECT_EQ(text_of(late.cause()), "context deadline exceeded");
 }
 
 TEST_F(Context, ChildrenAreUnlinkedWhenTheyGo) {
@@ -411,6 +512,75 @@ TEST_F(Context, ThoseAboveAreDoneFirst) {
   w.end();
   EXPECT_EQ(w.calls, 1);
   EXPECT_EQ(w.bad, 0);
+}
+
+// Err is none as long as done is open: here and above, for goroutines and threads, whatever ends
+// it.
+TEST_F(Context, AnErrorMeansThatDoneIsClosed) {
+  constexpr int kids = 5;
+  const auto look = [](const context& asked, const std::vector<recv_chan<void>>& closed, bool cause,
+                       auto&& wait) {
+    while (cause ? asked.cause() == nullptr : !asked.err()) wait();
+    for (const recv_chan<void>& c : closed) ASSERT_TRUE(c.closed());
+  };
+  const auto make = [](context root, std::vector<context>& tree) {
+    tree.assign(1, root);
+    for (int i = 0; i < kids; ++i) tree.push_back(with_cancel(root).first);
+    tree.push_back(with_value(with_cancel(tree[1]).first, 1, 1));
+  };
+  std::vector<context> tree;
+  for (int i = 0; i < scaled(500); ++i) {
+    auto [root, cancel] = with_cancel(background());
+    make(root, tree);
+    const context& asked = tree[static_cast<std::size_t>(i) % tree.size()];
+    std::vector<recv_chan<void>> closed{root.done(), asked.done()};
+    std::atomic<bool> ready{false};
+    std::thread looks([&] {
+      ready = true;
+      look(asked, closed, i % 2 == 0, [] {});
+    });
+    while (!ready) std::this_thread::yield();
+    cancel();
+    looks.join();
+  }
+  run_on_each([&] {
+    for (int i = 0; i < scaled(1000); ++i) {
+      auto [root, cancel] = i % 3 == 0 ? with_timeout(background(), std::chrono::microseconds(20))
+                                       : with_cancel(background());
+      make(root, tree);
+      const context& asked = tree[static_cast<std::size_t>(i) % tree.size()];
+      scope s;
+      s.go([&, cancel = cancel] {
+        if (i % 3 != 0) cancel();
+      });
+      look(asked, {root.done(), asked.done()}, i % 2 == 0, [] { weft::yield(); });
+    }
+  });
+}
+
+// Those who are called by the cancellation itself ask as anybody does, and wait for nobody.
+TEST_F(Context, TheCancelledAskInTheCancellation) {
+  run_on_each([] {
+    auto [root, cancel] = with_cancel(background());
+    std::vector<context> tree{root};
+    for (int i = 0; i < 4; ++i)
+      tree.push_back(with_cancel(tree[static_cast<std::size_t>(i)]).first);
+    int asked = 0;
+    std::atomic<int> ran{0};
+    const auto all_done = [&tree] {
+      for (const context& c : tree) {
+        if (!c.err() || c.cause() == nullptr || !c.done().closed()) return false;
+      }
+      return true;
+    };
+    const auto ask = [&] { asked += all_done() ? 1 : 0; };
+    const std::stop_callback above(root.stop_token(), ask), below(tree.back().stop_token(), ask);
+    const stop_fn f = after_cancel(tree[2], [&] { ran += all_done() ? 1 : 0; });
+    cancel();
+    EXPECT_EQ(asked, 2);
+    f.wait();
+    EXPECT_EQ(ran, 1);
+  });
 }
 
 // Whom a cancellation wakes may drop every handle there is, the one that is called among them.

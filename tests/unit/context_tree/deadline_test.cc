@@ -127,6 +127,56 @@ TEST_F(Deadline, IsLetGoByTheLastStop) {
   run_on(1, [] { EXPECT_TRUE(eventually([] { return counted::alive == 0; })); });
 }
 
+TEST_F(Deadline, ComesThoughAllHandlesAreGone) {
+  const auto timed = [] { return with_timeout(background(), 1ms).first; };
+  const auto wait_for_all = [&] {
+    EXPECT_EQ(timed().done().recv_for(10s), recv_status::closed);
+    const recv_chan<void> below = with_cancel(with_value(timed(), 1, 1)).first.done();
+    EXPECT_EQ(below.recv_for(10s), recv_status::closed);
+    const chan<int> never;
+    EXPECT_EQ(weft::select(weft::recv(never), weft::recv(timed().done())), 1);
+    const std::stop_token token = timed().stop_token(),
+                          lower = with_cancel(timed()).first.stop_token();
+    EXPECT_TRUE(eventually([&] { return token.stop_requested() && lower.stop_requested(); }));
+  };
+  wait_for_all();
+  run_on_each(wait_for_all);
+}
+
+// Its parent ends it too, and when nobody has the channel it is gone at once.
+TEST_F(Deadline, IsKeptForThoseWhoHaveDone) {
+  auto [parent, cancel] = with_cancel(background());
+  recv_chan<void> done = with_timeout(parent, 1000h).first.done();
+  EXPECT_EQ(child_count(parent), 1U);
+  for (int i = 0; i < 100; ++i) {
+    auto [ctx, cancel_this] = with_timeout(parent, 1000h);
+    EXPECT_FALSE(ctx.done().closed());
+  }
+  EXPECT_EQ(child_count(parent), 1U);
+  cancel();
+  EXPECT_TRUE(done.closed());
+  EXPECT_EQ(child_count(parent), 0U);
+}
+
+TEST_F(Deadline, RacesTheLastHandle) {
+  run_on_each([] {
+    for (int i = 0; i < scaled(1000); ++i) {
+      auto [parent, cancel] = with_cancel(background());
+      const auto soon = std::chrono::microseconds(i % 100);
+      context ctx = with_timeout(parent, soon).first;
+      const recv_chan<void> done = ctx.done();
+      const std::stop_token token = ctx.stop_token();
+      const auto until = clock::now() + soon;
+      while (clock::now() < until) weft::yield();
+      scope s;
+      if (i % 2 == 0) s.go([cancel = cancel] { cancel(); });
+      ctx = context();
+      ASSERT_EQ(done.recv_for(10s), recv_status::closed);
+      ASSERT_TRUE(eventually([&] { return token.stop_requested(); }));
+    }
+  });
+}
+
 TEST_F(Deadline, FarAwayIsNone) {
   EXPECT_FALSE(with_timeout(background(), std::chrono::hours::max()).first.deadline());
   EXPECT_FALSE(with_deadline(background(), clock::time_point::max()).first.deadline());

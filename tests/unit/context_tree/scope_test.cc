@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // scope's context, and task::completed.
 #include <atomic>
+#include <chrono>
 #include <gtest/gtest.h>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -203,6 +205,73 @@ TEST_F(Completed, RacesTheEnd) {
       ASSERT_TRUE(t.done());
     }
   });
+}
+
+// Task and channel happen at one moment: neither is seen before the other.
+TEST_F(Completed, IsClosedWhenTheTaskIsDone) {
+  constexpr int ways = 5;
+  for (int i = 0; i < scaled(500); ++i) {
+    promise<void> p;
+    auto t = p.get_task();
+    const recv_chan<void> c = t.completed();
+    std::atomic<bool> ready{false};
+    std::thread looks([&] {
+      ready = true;
+      switch (i % ways) {
+        case 0:
+          t.wait();
+          break;
+        case 1:
+          ASSERT_TRUE(t.wait_for(std::chrono::hours(1)));
+          break;
+        case 2:
+          while (!t.done()) {
+          }
+          break;
+        case 3:
+          while (!t.wait_for(std::chrono::nanoseconds(1))) {
+          }
+          break;
+        case 4:
+          while (!c.closed()) {
+          }
+          ASSERT_TRUE(t.done());
+          break;
+      }
+      ASSERT_TRUE(c.closed());
+      ASSERT_TRUE(t.completed().closed());
+    });
+    while (!ready) std::this_thread::yield();
+    p.set_value();
+    looks.join();
+  }
+  run_on_each([] {
+    for (int i = 0; i < scaled(2000); ++i) {
+      auto t = async([] { weft::yield(); });
+      const recv_chan<void> c = t.completed();
+      if (i % 2 == 0) {
+        t.wait();
+      } else {
+        while (!t.done()) weft::yield();
+      }
+      ASSERT_TRUE(c.closed());
+    }
+  });
+}
+
+// Whoever the channel tells may end both sides at once, though set_value has not returned.
+TEST_F(Completed, TellsOneWhoDestroysTheTask) {
+  for (int i = 0; i < scaled(2000); ++i) {
+    auto p = std::make_unique<promise<void>>();
+    auto t = p->get_task();
+    recv_chan<void> c = t.completed();
+    std::thread setter([&p = *p] { p.set_value(); });
+    c.recv();
+    c = {};
+    t = {};
+    p.reset();
+    setter.join();
+  }
 }
 
 }  // namespace

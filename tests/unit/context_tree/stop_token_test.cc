@@ -68,6 +68,39 @@ TEST_F(StopToken, CancelledByItsParentToo) {
   EXPECT_EQ(never.err(), errc::canceled);
 }
 
+TEST_F(StopToken, TellsThoseWhoHaveNothingButDone) {
+  std::stop_source source;
+  const auto ctx = [&] { return with_cancel(background(), source.get_token()).first; };
+  const recv_chan<void> done = ctx().done();
+  const recv_chan<void> below = with_cancel(ctx()).first.done();
+  const std::stop_token token = ctx().stop_token();
+  std::atomic<bool> ran{false};
+  (void)after_cancel(ctx(), [&] { ran = true; });
+  EXPECT_FALSE(done.closed());
+  source.request_stop();
+  EXPECT_TRUE(done.closed());
+  EXPECT_TRUE(below.closed());
+  EXPECT_TRUE(token.stop_requested());
+  run_on(1, [&] { EXPECT_TRUE(eventually([&] { return ran.load(); })); });
+}
+
+TEST_F(StopToken, RequestRacesTheLastHandle) {
+  run_on_each([] {
+    for (int i = 0; i < scaled(1000); ++i) {
+      std::stop_source source;
+      context ctx = with_cancel(background(), source.get_token()).first;
+      const recv_chan<void> done = ctx.done();
+      const std::stop_token token = ctx.stop_token();
+      scope s;
+      s.go([&] { source.request_stop(); });
+      ctx = context();
+      done.recv();
+      s.wait();
+      ASSERT_TRUE(token.stop_requested());
+    }
+  });
+}
+
 TEST_F(StopToken, BackToBack) {  // context -> token -> context, cancelled in a callback
   auto [a, cancel] = with_cancel(background());
   auto [b, cancel_b] = with_cancel(background(), a.stop_token());

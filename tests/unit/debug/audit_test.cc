@@ -34,6 +34,7 @@ void in_a_world(F f) {
   const test::order_matters here("who lies where");
   config c;
   c.procs = 2;
+  c.quantum = std::chrono::minutes(10);  // or the three would have run by the time of some audit
   run(c, [&] {
     set_procs(1);
     detail::event gate;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What dial, listen and resolve make of an address: Go's texts for what is wrong with it, and which
 // address a socket then has; for goroutines and plain threads.
+#include <algorithm>
 #include <array>
 #include <gtest/gtest.h>
 #include <netdb.h>
@@ -233,6 +234,33 @@ TEST(Listen, AtAnAddress) {
   });
 }
 
+// It went on to the next address, and listened where nobody had asked for.
+TEST(Listen, OneAddressAndNoOther) {
+  everywhere([] {
+    std::error_code ec;
+    const listener v6 = net::listen("tcp6", "[::]:0", ec);
+    if (!ec) {  // IPv6 alone; both families want it too
+      const std::string any = ":" + std::to_string(v6.addr().port());
+      EXPECT_EQ(listen_text("tcp", any), "listen tcp " + any + ": bind: address already in use");
+      const std::string empty = "[]" + any;
+      EXPECT_EQ(listen_text("tcp", empty),
+                "listen tcp " + empty + ": bind: address already in use");
+    }
+    const net::packet_conn u6 = net::listen_packet("udp6", "[::]:0", ec);
+    if (!ec) {
+      net::listen_packet("udp", ":" + std::to_string(u6.local_addr().port()), ec);
+      EXPECT_EQ(ec, std::errc::address_in_use);
+    }
+    // Of a name with both families it is IPv4's.
+    const listener l = net::listen("tcp", "localhost:0");
+    const auto names = net::resolve("localhost", "0");
+    EXPECT_EQ(l.addr().is_ipv4(), std::any_of(names.begin(), names.end(),
+                                              [](const address& a) { return a.is_ipv4(); }));
+    EXPECT_EQ(listen_text("tcp", "localhost:" + std::to_string(l.addr().port())),
+              "listen tcp " + l.addr().to_string() + ": bind: address already in use");
+  });
+}
+
 TEST(Dial, ServicesOfDatagrams) {
   const servent* s = ::getservbyname("tftp", "udp");
   if (s == nullptr || ::getservbyname("tftp", "tcp") != nullptr) GTEST_SKIP() << "not known here";
@@ -285,7 +313,8 @@ TEST(Dial, TheOtherFamilyIsNotKeptWaiting) {
     EXPECT_LT(clock::now() - begin, 5s);
     // And both are given up when their time is.
     const auto [soon, cancel_soon] = with_timeout(background(), 20ms);
-    EXPECT_EQ(text_of([&, &soon = soon] { net::dial(soon, "tcp6", ":" + silent.port); }),
+    // (The address in full: nothing is looked up, so the time cannot be over before the dialling.)
+    EXPECT_EQ(text_of([&, &soon = soon] { net::dial(soon, "tcp6", "[::1]:" + silent.port); }),
               "dial tcp6 [::1]:" + silent.port + ": i/o timeout");
     std::error_code gave_up;
     EXPECT_FALSE(net::dial(soon, "tcp", ":" + silent.port, gave_up));
@@ -293,6 +322,23 @@ TEST(Dial, TheOtherFamilyIsNotKeptWaiting) {
     cancel();
     cancel_soon();
   });
+}
+
+// The second family refuses while the first is still silent; what is told is the first one's.
+TEST(Dial, TheFirstFamilysErrorIsTold) {
+  const silent_port silent;
+  if (silent.port.empty() || !net::resolve("", silent.port).at(0).is_ipv6())
+    GTEST_SKIP() << "IPv6 does not come first here";
+  if (dial_code("tcp4", "127.0.0.1:" + silent.port) != std::errc::connection_refused)
+    GTEST_SKIP() << "the port is taken";
+  const auto dial = [&] {
+    const auto [ctx, cancel] = with_timeout(background(), 1s);
+    EXPECT_EQ(text_of([&, &ctx = ctx] { net::dial(ctx, "tcp", ":" + silent.port); }),
+              "dial tcp [::1]:" + silent.port + ": i/o timeout");
+    cancel();
+  };
+  sched_test::run_on(2, dial);
+  std::thread(dial).join();
 }
 
 }  // namespace

@@ -6,11 +6,13 @@
 #include <poll.h>
 #include <string>
 #include <sys/eventfd.h>
+#include <thread>
 #include <unistd.h>
 
 #include "support/leaks.h"
 #include "support/net.h"
 #include "support/runtime.h"
+#include "weft/debug.hpp"
 #include "weft/file.hpp"
 #include "weft/net.hpp"
 #include "weft/time.hpp"
@@ -60,6 +62,33 @@ TEST_P(LeftBehindInACall, AClosedConnectionIsClosed) {
     p.client.set_read_deadline(test::in(5s));
     EXPECT_EQ(p.client.read_some(b, ec), 0U);
     EXPECT_FALSE(ec) << ec.message();
+  }
+}
+
+// Stopped in the middle of a write to a pipe that main closes: its thread is the last user, and
+// closes it where it stops for good.
+TEST_P(LeftBehindInACall, AClosedPipeIsClosedByTheThreadThatStops) {
+  for (int i = 0; i < 20; ++i) {
+    auto [r, w] = file::pipe();
+    std::thread drain([fd = r.fd()] {
+      std::array<char, 65536> b;
+      pollfd p{fd, POLLIN, 0};
+      for (ssize_t n = 1; n != 0;) {
+        ::poll(&p, 1, -1);
+        n = ::read(fd, b.data(), b.size());
+      }
+    });
+    leave_behind(
+        [&w = w] {
+          const std::string much(65536, 'x');
+          for (std::error_code ec; !ec;) w.write_all(much, ec);
+        },
+        [&w = w] {
+          sleep_for(15ms);  // longer than a slice
+          w.close();
+        });
+    drain.join();  // it has seen the end
+    run(with_procs(GetParam()), [] { EXPECT_EQ(debug::audit(), 0); });
   }
 }
 
@@ -147,10 +176,11 @@ TEST_P(LeftBehindInACall, APipeGetsItsEnd) {
 TEST_P(LeftBehindInACall, WaitFdLeavesNothing) {
   const int fd = ::eventfd(0, EFD_CLOEXEC);
   const auto wait = [fd] { (void)wait_fd(fd, POLLIN); };
-  leave_behind(wait, nothing);  // the poller is there from now on
+  const net::listener opens_the_poller = net::listen("tcp", "127.0.0.1:0");
   const int before = test::open_descriptors();
   for (int i = 0; i < 10; ++i) leave_behind(wait, nothing);
-  EXPECT_EQ(test::open_descriptors(), before);
+  // sysmon has a file open now and then.
+  EXPECT_TRUE(test::eventually([&] { return test::open_descriptors() <= before; }));
   ::close(fd);
 }
 

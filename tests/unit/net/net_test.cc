@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // The network's interface: texts, halves, buffers, names, limits; for goroutines and plain threads.
+// Long because each kind of socket is taken through the same calls.
 #include "weft/net.hpp"
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
+#include <ctime>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <memory>
 #include <sstream>
 #include <string>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -20,6 +24,7 @@
 #include "support/leaks.h"
 #include "support/net.h"
 #include "unit/sched/support.h"
+#include "weft/debug.hpp"
 #include "weft/sync.hpp"
 #include "weft/time.hpp"
 
@@ -94,6 +99,7 @@ TEST(Address, TextAndBack) {
   std::error_code ec;
   EXPECT_EQ(address::unix_path("/tmp/x", ec).to_string(), "/tmp/x");
   EXPECT_EQ(address::unix_path("@x", ec).to_string(), "@x");
+  EXPECT_TRUE(address::unix_path("", ec).is_unix());
   EXPECT_FALSE(ec);
   address::unix_path(std::string(200, 'x'), ec);
   EXPECT_EQ(ec, std::errc::invalid_argument);
@@ -142,6 +148,34 @@ TEST(Net, EchoOverEveryNetwork) {
       EXPECT_EQ(c.read_some(b), 0U);
     }
     EXPECT_NE(::access(path.c_str(), F_OK), 0);  // gone with its listener
+  });
+}
+
+// Go's TestUnixAutobind.
+TEST(Net, AUnixSocketWithoutANameGetsOne) {
+  everywhere([] {
+    const auto named = [](const net::address& a) {
+      const std::string s = a.to_string();
+      return s.size() == 6 && s[0] == '@' &&
+             s.find_first_not_of("0123456789abcdef", 1) == std::string::npos;
+    };
+    for (const char* network : {"unix", "unixpacket"}) {
+      const listener a = net::listen(network, ""), b = net::listen(network, "");
+      EXPECT_TRUE(named(a.addr())) << a.addr();
+      EXPECT_NE(a.addr(), b.addr());
+      const beside server([&] { a.accept().write_all("hello"); });
+      const conn c = net::dial(network, a.addr());
+      EXPECT_EQ(c.remote_addr(), a.addr());
+      EXPECT_EQ(read_string(c, 5), "hello");
+    }
+    const net::packet_conn to = net::listen_packet("unixgram", "");
+    const net::packet_conn from = net::listen_packet("unixgram", "");
+    EXPECT_TRUE(named(to.local_addr())) << to.local_addr();
+    from.write_to("x", to.local_addr());
+    std::array<char, 2> buf;
+    EXPECT_EQ(to.read_from(buf).second, from.local_addr());
+    EXPECT_EQ(text_of([] { net::dial("unix", ""); }), "dial unix: missing address");
+    EXPECT_EQ(text_of([] { net::dial("unixgram", ""); }), "dial unixgram: missing address");
   });
 }
 
@@ -259,6 +293,105 @@ TEST(Net, Datagrams) {
     b.write_to("abc", c.local_addr());
     EXPECT_EQ(c.read_some(buf), 3U);
     EXPECT_EQ(net::dial(background(), "udp", b.local_addr()).remote_addr(), b.local_addr());
+  });
+}
+
+// More than 64 buffers were two.
+TEST(Net, ADatagramOfManyBuffersIsOne) {
+  everywhere([] {
+    const std::string path = "@weft-many-buffers";
+    const std::pair<const char*, std::string> all[] = {{"udp", "127.0.0.1:0"}, {"unixgram", path}};
+    for (const auto& [network, at] : all) {
+      const net::packet_conn to = net::listen_packet(network, at);
+      const conn c = net::dial(network, to.local_addr());
+      const std::vector<char> data = pattern(1024);
+      const auto bytes = std::as_bytes(std::span(data));
+      std::vector<char> got(data.size() + 1);
+      for (const std::size_t n : {65U, 1024U}) {
+        std::vector<net::const_buffer> parts;
+        for (std::size_t i = 0; i < n; ++i) parts.push_back(bytes.subspan(i, 1));
+        EXPECT_EQ(c.write_all(parts), n);
+        EXPECT_EQ(to.read_from(std::span(got)).first, n);
+        EXPECT_TRUE(std::equal(data.begin(), data.begin() + static_cast<int>(n), got.begin()));
+        EXPECT_EQ(c.write_some(parts), n);
+        EXPECT_EQ(to.read_from(std::span(got)).first, n);
+        parts.insert(parts.begin() + 1, 1000, net::const_buffer());  // those do not count
+        EXPECT_EQ(c.write_all(parts), n);
+        EXPECT_EQ(to.read_from(std::span(got)).first, n);
+      }
+      std::vector<net::const_buffer> too_many(1025, bytes.first(1));
+      std::error_code ec;
+      EXPECT_EQ(c.write_all(too_many, ec), 0U);
+      EXPECT_EQ(ec, std::errc::message_size);
+      EXPECT_EQ(c.write_some(too_many, ec), 0U);
+      EXPECT_EQ(ec, std::errc::message_size);
+      EXPECT_EQ(c.write_all(std::span(too_many).first(0)), 0U);  // an empty one is one
+      EXPECT_EQ(to.read_from(std::span(got)).first, 0U);
+    }
+    // And it is received as one.
+    const net::packet_conn from = net::listen_packet("udp", "127.0.0.1:0");
+    const conn c = net::dial("udp", from.local_addr());
+    from.write_to(std::string(100, 'x'), c.local_addr());
+    std::vector<byte> got(200);
+    std::vector<net::buffer> parts;
+    for (byte& b : got) parts.push_back({&b, 1});
+    EXPECT_EQ(c.read_some(parts), 100U);
+    EXPECT_EQ(got[99], byte{'x'});
+    EXPECT_EQ(got[100], byte{});
+  });
+}
+
+std::chrono::nanoseconds cpu_time() {
+  timespec t;
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec);
+}
+
+// The kernel calls the sender writable all the while, and it tried again and again.
+TEST(Net, AFullUnixSocketIsWaitedForWithoutSpinning) {
+  everywhere([] {
+    const net::packet_conn to = net::listen_packet("unixgram", "@weft-full");
+    const net::packet_conn filler = net::listen_packet("unixgram", "@weft-filler");
+    const net::packet_conn c = net::listen_packet("unixgram", "@weft-sender");
+    std::error_code ec;
+    const auto fill = [&] {
+      const address at = to.local_addr();
+      while (::sendto(filler.fd(), "x", 1, MSG_DONTWAIT, at.data(), at.size()) == 1) {
+      }
+      EXPECT_EQ(errno, EAGAIN);
+    };
+    fill();
+
+    const auto begin = clock::now();
+    const auto cpu = cpu_time();
+    c.set_write_deadline(begin + 200ms);
+    EXPECT_EQ(c.write_to("late", to.local_addr(), ec), 0U);
+    EXPECT_EQ(ec, errc::deadline_exceeded);
+    EXPECT_GE(clock::now() - begin, 200ms);
+    EXPECT_LT(cpu_time() - cpu, 100ms);
+
+    c.set_write_deadline(test::in(10s));
+    std::array<char, 8> b;
+    {
+      const beside writer([&] {
+        std::error_code err;
+        EXPECT_EQ(c.write_to("again", to.local_addr(), err), 5U);
+        EXPECT_FALSE(err) << err.message();
+      });
+      sleep_for(5ms);
+      EXPECT_EQ(to.read_from(b).first, 1U);
+    }
+    std::size_t last = 0;
+    for (to.set_read_deadline(test::in(10s)); last != 5;) last = to.read_from(b).first;
+
+    fill();
+    const beside writer([&] {
+      std::error_code err;
+      c.write_to("never", to.local_addr(), err);
+      EXPECT_EQ(err, errc::closed);
+    });
+    sleep_for(5ms);
+    c.close();
   });
 }
 
@@ -527,6 +660,35 @@ TEST(Dial, TheOtherFamilyIsTried) {
       for (int i = 0; i < 20; ++i)
         EXPECT_EQ(net::dial("tcp", "localhost:" + port).remote_addr(), l.addr());
     }
+  });
+}
+
+// close(2) of a socket that lingers takes as long as that: it costs nobody else his P, nor the
+// world its stop.
+TEST(Net, ACloseThatLingersHoldsUpNobody) {
+  run_on_each([] {
+    test::connected p = test::connect_pair();
+    p.client.set_linger(10);
+    const std::vector<char> much = pattern(1 << 20);
+    // Until all is full: the kernel takes nothing after it had time to.
+    do {
+      p.client.set_write_deadline(test::in(50ms));
+      for (std::error_code ec; !ec;) p.client.write_some(std::as_bytes(std::span(much)), ec);
+    } while (::send(p.client.fd(), much.data(), much.size(), MSG_DONTWAIT) > 0);
+    wait_group wg;
+    std::atomic<bool> closed{false};
+    const auto begin = clock::now();
+    wg.go([&] {
+      p.client.close();
+      closed = true;
+    });
+    while (!closed && clock::now() - begin < 200ms) {
+      sleep_for(1ms);
+      EXPECT_EQ(debug::audit(), 0);
+    }
+    EXPECT_FALSE(closed);  // and we were there
+    p.server.close();
+    wg.wait();
   });
 }
 

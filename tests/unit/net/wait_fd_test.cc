@@ -96,6 +96,13 @@ TEST(WaitFd, EitherDirection) {
     wg.wait();
     while (::write(fds[0], block, sizeof block) > 0) {
     }
+    wg.go([&] { EXPECT_FALSE(wait_fd(fds[0], POLLWRNORM, in(5s))); });
+    sleep_for(1ms);
+    while (::read(fds[1], block, sizeof block) > 0) {
+    }
+    wg.wait();
+    while (::write(fds[0], block, sizeof block) > 0) {
+    }
     wg.go([&] { EXPECT_FALSE(wait_fd(fds[0], POLLIN | POLLOUT)); });
     sleep_for(1ms);
     EXPECT_EQ(::write(fds[1], "x", 1), 1);

@@ -708,7 +708,7 @@ TEST_F(Go, NumGoroutinesCountsThoseAlive) {
 
 TEST_F(Go, YieldGoesRoundInOrder) {
   const test::order_matters here("in order");
-  run_on(1, [] {
+  run_unpreempted(1, [] {
     std::vector<int> order;
     scope s;
     for (int i = 0; i < 5; ++i) {
@@ -734,7 +734,7 @@ TEST_F(Go, YieldLetsEverybodyHaveATurn) {
   const test::order_matters here("whose turn it is");
   // More than the ring holds: the rest wait in the global queue, and one who yields must not come
   // round before them.
-  run_on(1, [] {
+  run_unpreempted(1, [] {
     constexpr int n = 1000;
     std::vector<int> turns(n);
     std::atomic<bool> stop{false};
@@ -758,7 +758,7 @@ TEST_F(Go, YieldLetsEverybodyHaveATurn) {
 }
 
 TEST_F(Go, TheFirstYieldOfMainGivesWay) {
-  run_on(1, [] {
+  run_unpreempted(1, [] {
     event ran;
     weft::go([&] { ran.set(); });
     weft::yield();
@@ -769,7 +769,7 @@ TEST_F(Go, TheFirstYieldOfMainGivesWay) {
 
 TEST_F(Go, AYieldAtTheEndOfTheSliceGivesWay) {
   const test::order_matters here("whose turn it is");
-  run_on(1, [] {
+  run_unpreempted(1, [] {
     weft::yield();
     for (int round = 0; round < 3; ++round) {
       event ran;
@@ -785,7 +785,7 @@ TEST_F(Go, AYieldAtTheEndOfTheSliceGivesWay) {
 // The same for one who lies in the global queue: a plain thread has started it.
 TEST_F(Go, AYieldAtTheEndOfTheSliceGivesWayToTheGlobalQueue) {
   const test::order_matters here("whose turn it is");
-  run_on(1, [] {
+  run_unpreempted(1, [] {
     for (int round = 0; round < 3; ++round) {
       event ran;
       std::atomic<bool> queued{false};

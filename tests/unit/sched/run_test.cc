@@ -22,6 +22,7 @@
 #include "support/leaks.h"
 #include "support/migrate.h"
 #include "unit/sched/support.h"
+#include "weft/sync.hpp"
 #include "weft/thread.hpp"
 #include "weft/time.hpp"
 
@@ -309,6 +310,9 @@ TEST_F(Run, LeftBehindInTheMiddleOfYieldingNeverRunAgain) {
 // Stopped in the middle of libc they run on, because of its locks; but run has not returned until
 // they have come out of it.
 TEST_F(Run, LeftBehindInsideLibcNeverRunAgain) {
+#if defined(WEFT_TEST_EMULATED)
+  GTEST_SKIP() << "the CPU-time timers of the emulated come too rarely for run's patience";
+#endif
   static std::atomic<int> epoch{0}, late{0};
   for (int round = 1; round <= scaled(50); ++round) {
     epoch = round;
@@ -538,7 +542,7 @@ TEST_F(Run, TheFirstThreadRunsMainAndNobodyElse) {
     done.wait();  // it is at hand
     EXPECT_FALSE(here);
   };
-  run_on(1, [&] {
+  run_unpreempted(1, [&] {
     std::atomic<bool> taken{false};
     weft::go([&] { taken = true; });
     weft::blocking([&] {  // until it has run, and its P is there for us
@@ -547,13 +551,66 @@ TEST_F(Run, TheFirstThreadRunsMainAndNobodyElse) {
     });
     parks_on_m0();
   });
-  run_on(1, [&] {
+  run_unpreempted(1, [&] {
     lock_os_thread();
     event came;
     weft::go([&] { came.set(); });
     came.wait();
     unlock_os_thread();
     parks_on_m0();
+  });
+}
+
+// main's first call that may park takes it away from the first thread, and not its turn: the others
+// would keep the only P for ever here.
+TEST_F(Run, MainKeepsItsTurnWhenItLeavesTheFirstThread) {
+  config c = with_procs(1);
+  c.preempt = false;
+  std::atomic<bool> ran{false}, stop{false};
+  run(c, [&] {
+    for (int i = 0; i < 2; ++i) {
+      weft::go([&] {
+        ran = true;
+        EXPECT_TRUE(test::spin_until([&] { return stop.load(); }));
+      });
+    }
+    EXPECT_TRUE(rt::current_m()->is_m0);
+    mutex m;
+    m.lock();
+    EXPECT_FALSE(rt::current_m()->is_m0);
+    EXPECT_FALSE(ran);
+    m.unlock();
+    stop = true;
+    EXPECT_TRUE(eventually([] { return num_goroutines() == 1; }));
+  });
+  EXPECT_TRUE(ran);
+}
+
+// Nor does it leave a thread that it is locked to.
+TEST_F(Run, MainStaysOnTheFirstThreadIfItIsLockedToIt) {
+  run_unpreempted(1, [] {
+    const os_thread_guard fixed;
+    std::atomic<bool> ran{false};
+    weft::go([&] { ran = true; });
+    mutex m;
+    m.lock();
+    EXPECT_TRUE(rt::current_m()->is_m0);
+    EXPECT_FALSE(ran);
+    m.unlock();
+    EXPECT_TRUE(eventually([&] { return ran.load(); }));
+  });
+}
+
+// One that locks and unlocks its thread all the time makes no call that parks: only the signal
+// stops it, and an unlock must not tell the handler that there is no need.
+TEST_F(Run, MainThatLocksAndUnlocksIsStopped) {
+  run(with_procs(1), [] {
+    std::atomic<bool> ran{false};
+    weft::go([&] { ran = true; });
+    while (!ran) {
+      lock_os_thread();
+      unlock_os_thread();
+    }
   });
 }
 

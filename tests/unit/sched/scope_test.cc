@@ -168,6 +168,40 @@ TEST_F(Scope, GoexitCountsAsDone) {
   });
 }
 
+// Nothing can unwind out of a destructor, and those inside refer to the scope: a goexit that was
+// put off goes on behind it.
+TEST_F(Scope, AGoexitThatWasPutOffWaitsForItsEnd) {
+  run_on_each([] {
+    std::atomic<int> ended{0};
+    bool behind_scope = false, behind_park = false;
+    auto t = weft::async([&] {
+      try {
+        try {
+          goexit();
+        } catch (...) {
+          throw std::runtime_error("instead");
+        }
+      } catch (const std::runtime_error&) {
+      }
+      {
+        scope s;
+        for (int i = 0; i < 3; ++i) {
+          s.go([&] {
+            weft::yield();
+            ++ended;
+          });
+        }
+      }
+      behind_scope = ended == 3;
+      weft::yield();
+      behind_park = true;
+    });
+    EXPECT_THROW(t.get(), goexited);
+    EXPECT_TRUE(behind_scope);
+    EXPECT_FALSE(behind_park);
+  });
+}
+
 TEST_F(Scope, TheLimitHolds) {
   run_on_each([] {
     for (std::size_t limit : {1U, 2U, 7U}) {

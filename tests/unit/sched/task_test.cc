@@ -377,6 +377,26 @@ TEST_F(Promise, AllKindsOfValues) {
   EXPECT_EQ(tc.get().value, 4);
 }
 
+TEST_F(Promise, BracedValues) {
+  promise<std::vector<int>> v;
+  auto tv = v.get_task();
+  v.set_value({1, 2, 3});
+  EXPECT_EQ(tv.get(), (std::vector<int>{1, 2, 3}));
+
+  struct point {
+    int x, y;
+  };
+  promise<point> p;
+  auto tp = p.get_task();
+  p.set_value({.x = 4, .y = 5});
+  EXPECT_EQ(tp.get().y, 5);
+
+  promise<std::optional<int>> o;
+  auto to = o.get_task();
+  o.set_value({});
+  EXPECT_EQ(to.get(), std::nullopt);
+}
+
 TEST_F(Promise, Exceptions) {
   promise<int> p;
   auto t = p.get_task();

@@ -12,6 +12,7 @@
 #include <weft/chan.hpp>
 #include <weft/thread.hpp>
 
+#include "sched/sched.h"
 #include "unit/sched/support.h"
 
 namespace weft {
@@ -84,6 +85,36 @@ TEST_F(Wake, AsksForNoMoreThreadsThanItHasPs) {
   });
   over = true;
   for (std::thread& t : load) t.join();
+}
+
+// Spares come as many as are asked for; no more are asked for before those have come, and none past
+// the limit, which would be fatal.
+TEST_F(Wake, SparesComeInNumber) {
+  run_on(1, [] {
+    yield();  // off the first thread, to one that is made for it
+    const auto threads = [] { return rt::sched.mcount.load(rt::memory_order_relaxed); };
+    const auto idle = [] {
+      rt::sched.lock.lock();
+      const std::uint32_t n = rt::sched.nmidle;
+      rt::sched.lock.unlock();
+      return n;
+    };
+    const std::uint32_t before = threads(), idle_before = idle();
+    rt::request_spares(5);
+    EXPECT_EQ(threads(), before + 5);
+    EXPECT_TRUE(eventually([&] { return idle() == idle_before + 5; }));
+    // The last ones before the limit, as many as there are Ps, are not for reserves.
+    const std::size_t limit = set_max_threads(threads() + 2);
+    rt::request_spares(5);
+    EXPECT_EQ(threads(), before + 6);
+    EXPECT_TRUE(eventually([&] { return idle() == idle_before + 6; }));
+    rt::request_spares(5);  // but for the first of them
+    EXPECT_EQ(threads(), before + 7);
+    EXPECT_TRUE(eventually([&] { return idle() == idle_before + 7; }));
+    rt::request_spares(5);
+    EXPECT_EQ(threads(), before + 7);
+    set_max_threads(limit);
+  });
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ TEST_F(Event, HappensOnceAndStays) {
 
 TEST_F(Event, WakesEverybodyInOrder) {
   const test::order_matters here("in order");
-  run_on(1, [] {
+  run_unpreempted(1, [] {
     event e;
     std::vector<int> order;
     scope s;

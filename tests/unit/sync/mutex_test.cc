@@ -14,6 +14,7 @@
 
 #include "core/current.h"
 #include "unit/sched/support.h"
+#include "unit/sync/support.h"
 
 namespace weft {
 namespace {
@@ -251,6 +252,39 @@ TEST_F(Mutex, OutlivesItsRun) {
         });
       }
     });
+  }
+}
+
+// A goroutine that an unlock woke is left behind by its run before it has looked: it will not take
+// the mutex, and the plain thread behind it must not wait for that.
+TEST_F(Mutex, AThreadBehindOneThatIsLeftBehind) {
+  static mutex mu;
+  for (const bool lock_again : {false, true, false}) {
+    mu.lock();
+    std::thread behind;
+    run(test::with_procs(1), [&] {
+      std::atomic<rt::G*> g{nullptr};
+      go([&g] {
+        g = rt::current_g();
+        mu.lock();
+        mu.unlock();
+      });
+      EXPECT_TRUE(eventually([&] { return waits(g); }));
+      const std::uint32_t still = threads_still();
+      behind = std::thread([] {
+        const std::unique_lock hold(mu, test::patience);
+        EXPECT_TRUE(hold.owns_lock());
+      });
+      EXPECT_TRUE(eventually([&] { return threads_still() == still + 1; }));
+      mu.unlock();
+      if (lock_again) mu.lock();
+      go([] {  // has the P until the run is over
+        for (;;) detail::preempt_point();
+      });
+    });
+    if (lock_again) mu.unlock();
+    behind.join();
+    hammer(0, 2, 50);
   }
 }
 

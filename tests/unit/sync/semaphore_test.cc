@@ -15,6 +15,7 @@
 #include "core/current.h"
 #include "support/own_page.h"
 #include "unit/sched/support.h"
+#include "unit/sync/support.h"
 
 namespace weft {
 namespace {
@@ -275,6 +276,25 @@ TEST_F(Semaphore, OutlivesItsRun) {
       });
     }
   });
+}
+
+// And a plain thread that stands behind it when the run ends, without anybody coming by.
+TEST_F(Semaphore, AThreadBehindOneThatIsLeftBehind) {
+  semaphore s(1);
+  std::thread behind;
+  run(test::with_procs(2), [&] {
+    std::atomic<rt::G*> g{nullptr};
+    go([&] {
+      g = rt::current_g();
+      s.acquire(5);
+    });
+    EXPECT_TRUE(eventually([&] { return waits(g); }));
+    const std::uint32_t still = threads_still();
+    behind = std::thread([&s] { EXPECT_TRUE(s.try_acquire_for(test::patience)); });
+    EXPECT_TRUE(eventually([&] { return threads_still() == still + 1; }));
+  });
+  behind.join();
+  EXPECT_FALSE(s.try_acquire());
 }
 
 TEST_F(Barrier, MayGoWhenArriveAndWaitReturns) {

@@ -13,6 +13,7 @@
 
 #include "core/current.h"
 #include "unit/sched/support.h"
+#include "unit/sync/support.h"
 
 namespace weft {
 namespace {
@@ -200,6 +201,31 @@ TEST_F(SharedMutex, OutlivesItsRun) {
     EXPECT_TRUE(m.try_lock());
     m.unlock();
   }
+}
+
+// And a plain thread that stands behind it when the run ends, without anybody coming by.
+TEST_F(SharedMutex, AThreadBehindOneThatIsLeftBehind) {
+  shared_mutex m;
+  std::thread behind;
+  m.lock_shared();
+  run(test::with_procs(2), [&] {
+    std::atomic<rt::G*> g{nullptr};
+    go([&] {
+      g = rt::current_g();
+      m.lock();
+    });
+    EXPECT_TRUE(eventually([&] { return waits(g); }));
+    const std::uint32_t still = threads_still();
+    behind = std::thread([&m] {
+      const std::shared_lock hold(m, test::patience);
+      EXPECT_TRUE(hold.owns_lock());
+    });
+    EXPECT_TRUE(eventually([&] { return threads_still() == still + 1; }));
+  });
+  behind.join();
+  m.unlock_shared();
+  EXPECT_TRUE(m.try_lock());
+  m.unlock();
 }
 
 }  // namespace

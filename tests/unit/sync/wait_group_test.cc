@@ -91,6 +91,21 @@ TEST_F(WaitGroup, NegativeChangesNothing) {
   wg.wait();
 }
 
+TEST_F(WaitGroup, WhatCannotBeCountedChangesNothing) {
+  wait_group wg;
+  EXPECT_THROW(wg.add(PTRDIFF_MIN), std::logic_error);
+  EXPECT_THROW(wg.add(PTRDIFF_MAX), std::logic_error);
+  wg.wait();
+  latch l(3);
+  EXPECT_THROW(l.count_down(PTRDIFF_MAX), std::logic_error);
+  EXPECT_THROW(l.arrive_and_wait(PTRDIFF_MAX), std::logic_error);
+  EXPECT_THROW(latch{PTRDIFF_MAX}, std::invalid_argument);
+  EXPECT_NO_THROW(latch{(latch::max)()});
+  EXPECT_FALSE(l.try_wait());
+  l.count_down(3);
+  EXPECT_TRUE(l.try_wait());
+}
+
 TEST_F(WaitGroup, GoexitCounts) {
   run_on_each([] {
     wait_group wg;

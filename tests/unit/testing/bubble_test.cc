@@ -149,6 +149,64 @@ TEST(Bubble, LiteralTraces) {
   EXPECT_EQ(letters(~0ULL), "cab201d+ACDB");
 }
 
+// Woken and beaten to it, one waits for the rest of its time, which is still virtual.
+TEST(Bubble, ATimedLockThatIsWokenInVainEndsInTime) {
+  testing::bubble(1, [] {
+    mutex m;
+    m.lock();
+    auto b = async([&] { return m.try_lock_for(10s); });
+    sleep_for(1s);
+    m.unlock();  // wakes it
+    ASSERT_TRUE(m.try_lock());
+    const auto begin = clock::now();
+    EXPECT_FALSE(b.get());
+    EXPECT_EQ(clock::now() - begin, 9s);
+    m.unlock();
+  });
+}
+
+// A time that had passed before one could wait says nothing about the next wait.
+TEST(Bubble, ATimedLockThatDoesNotWaitMarksNobody) {
+  mutex outside;
+  outside.lock();
+  std::thread other;
+  testing::bubble(1, [&] {
+    const auto begin = clock::now();
+    EXPECT_FALSE(outside.try_lock_until(begin - 1s));
+    other = std::thread([&] {
+      std::this_thread::sleep_for(20ms);
+      outside.unlock();
+    });
+    outside.lock();  // whoever has it is outside: no time passes here
+    EXPECT_EQ(clock::now(), begin);
+    outside.unlock();
+  });
+  other.join();
+}
+
+// At zero it belongs to nobody again, whoever else is in a bubble when it is counted next.
+TEST(Bubble, AWaitGroupIsFreeAgainAtZero) {
+  wait_group wg;
+  testing::bubble(1, [&] {
+    wg.go([] {});
+    wg.wait();
+  });
+  wg.add(1);
+  const chan<void> done;
+  std::atomic<bool> begun{false};
+  std::thread other([&] {
+    testing::bubble(2, [&] {
+      begun = true;
+      done.recv();
+    });
+  });
+  while (!begun) std::this_thread::yield();
+  wg.done();
+  done.close();
+  other.join();
+  wg.wait();
+}
+
 TEST(Bubble, WithAndWithoutARun) {
   const auto body = [] {
     sleep_for(1h);
@@ -504,9 +562,9 @@ TEST(Bubble, BesideRunsThatComeAndGo) {
       EXPECT_STREQ(e.what(), "weft::run called beside another run");
     }
   }
+  EXPECT_TRUE(eventually([&] { return made > 0; }));  // nobody ends its runs any more
   stop = true;
   t.join();
-  EXPECT_GT(made, 0);
 }
 
 TEST(Bubble, TimersOfAFinishedBubbleMayBeDropped) {
@@ -569,6 +627,26 @@ TEST(Bubble, DeadlinesOfRealClocksAreSpansOfItsOwn) {
   testing::bubble(1, [&] {
     round(std::chrono::steady_clock());
     round(std::chrono::system_clock());
+  });
+}
+
+// Which of two deadlines comes first cannot be said if they are of different clocks: each one
+// counts.
+TEST(Bubble, ADeadlineUnderOneOfTheRealClockIsItsOwn) {
+  const auto [outer, cancel_outer] = with_timeout(background(), 1h);
+  testing::bubble(1, [&, outer = outer, cancel_outer = cancel_outer] {
+    const auto begin = clock::now();
+    const auto [ctx, cancel] = with_timeout(with_cancel(outer).first, 5s);
+    EXPECT_EQ(ctx.deadline(), begin + 5s);
+    const auto [later, cancel_later] = with_timeout(ctx, 6s);  // of one clock: the nearer one
+    EXPECT_EQ(later.deadline(), begin + 5s);
+    EXPECT_FALSE(later.done().recv());
+    EXPECT_EQ(later.err(), errc::deadline_exceeded);
+    EXPECT_EQ(ctx.err(), errc::deadline_exceeded);
+    EXPECT_EQ(clock::now() - begin, 5s);
+    const auto [other, cancel_other] = with_timeout(outer, 5s);
+    cancel_outer();
+    EXPECT_EQ(other.err(), errc::canceled);
   });
 }
 

@@ -7,10 +7,14 @@
 #include <cstdlib>
 #include <gtest/gtest.h>
 #include <memory>
+#include <mutex>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <sys/ioctl.h>
 #include <sys/uio.h>
 #include <thread>
 #include <unistd.h>
@@ -262,6 +266,23 @@ TEST(MemoryNetwork, SeveralBuffers) {
   });
 }
 
+TEST(MemoryNetwork, ADatagramOfManyBuffersIsOne) {
+  in_network(1, plain(), [] {
+    const net::packet_conn to = net::listen_packet("udp", "log:514");
+    const net::conn c = net::dial("udp", "log:514");
+    const std::string text(100, 'x');
+    std::vector<net::const_buffer> parts;
+    for (const char& b : text) parts.push_back(std::as_bytes(std::span(&b, 1)));
+    EXPECT_EQ(c.write_all(parts), 100U);
+    std::array<std::byte, 200> b;
+    EXPECT_EQ(to.read_from(b).first, 100U);
+    std::error_code ec;
+    parts.insert(parts.end(), 1000, parts[0]);
+    EXPECT_EQ(c.write_all(parts, ec), 0U);
+    EXPECT_EQ(ec, std::errc::message_size);
+  });
+}
+
 TEST(MemoryNetwork, FromAFile) {
   std::FILE* f = std::tmpfile();
   std::string text;
@@ -387,9 +408,9 @@ TEST(MemoryNetwork, AHalfIsClosed) {
     testing::wait();
     s.close_read();
     wg.wait();
-    std::error_code ec;
-    c.write_all(std::string(200'000, 'x'), ec);  // thrown away: nobody waits for room
-    EXPECT_FALSE(ec);
+    c.write_all("late");  // nobody has told it
+    EXPECT_EQ(read_n(s, 4), "late");
+    EXPECT_EQ(read_to_end(s), "");
     s.write_all("still");
     EXPECT_EQ(read_n(c, 5), "still");
   });
@@ -432,9 +453,10 @@ TEST(MemoryNetwork, WhoClosesWithBytesUnreadResets) {
     char b[10];
     c.read_some(b, ec);
     EXPECT_EQ(ec, std::errc::connection_reset);
+    EXPECT_EQ(c.read_some(b, ec), 0U);  // told once
     EXPECT_EQ(text_of([&c = c] { c.write_all("x"); }), "write tcp " + c.local_addr().to_string() +
                                                            "->" + c.remote_addr().to_string() +
-                                                           ": write: connection reset by peer");
+                                                           ": write: broken pipe");
   });
   in_network(1, delayed(1ms, 1ms), [] {  // and wakes a writer that waits for room
     auto [c, s] = tcp_pair();
@@ -468,9 +490,13 @@ TEST(MemoryNetwork, AWriteToOneThatHasClosedIsABrokenPipe) {
     auto [c, s] = tcp_pair();
     s.close();
     std::error_code ec;
-    c.write_all("nobody has told it yet", ec);
-    EXPECT_FALSE(ec);
     EXPECT_EQ(read_to_end(c), "");
+    c.write_all("it may still read", ec);  // for all that is known here
+    EXPECT_FALSE(ec);
+    sleep_for(1ms);
+    c.write_all("under way", ec);
+    EXPECT_FALSE(ec);
+    sleep_for(1ms);
     c.write_all("x", ec);
     EXPECT_EQ(ec, std::errc::broken_pipe);
   });
@@ -488,9 +514,23 @@ TEST(MemoryNetwork, WritesResetByChance) {
     s.read_some(b, ec);
     EXPECT_EQ(ec, std::errc::connection_reset);
     s.write_all("x", ec);
-    EXPECT_EQ(ec, std::errc::connection_reset);
-    c.read_some(b, ec);
-    EXPECT_EQ(ec, std::errc::connection_reset);
+    EXPECT_EQ(ec, std::errc::broken_pipe);
+    EXPECT_EQ(c.read_some(b, ec), 0U);  // one who only reads takes the stream to be whole
+  });
+}
+
+TEST(MemoryNetwork, AUnixSocketWithoutANameGetsOne) {
+  in_network(1, plain(), [] {
+    const net::listener a = net::listen("unix", ""), b = net::listen("unix", "");
+    EXPECT_EQ(a.addr().to_string(), "@00000");
+    EXPECT_EQ(b.addr().to_string(), "@00001");
+    EXPECT_EQ(net::dial("unix", b.addr()).remote_addr(), b.addr());
+    const net::packet_conn to = net::listen_packet("unixgram", "@00002");
+    const net::packet_conn from = net::listen_packet("unixgram", "");
+    EXPECT_EQ(from.local_addr().to_string(), "@00003");  // the other is taken
+    from.write_to("x", to.local_addr());
+    std::array<char, 2> buf;
+    EXPECT_EQ(to.read_from(buf).second, from.local_addr());
   });
 }
 
@@ -508,6 +548,17 @@ TEST(MemoryNetwork, NobodyListens) {
               "dial unix @nowhere: connect: connection refused");
     EXPECT_EQ(text_of([] { (void)net::dial("unixpacket", "@nowhere"); }),
               "dial unixpacket @nowhere: connect: protocol not supported");
+  });
+}
+
+// A deadline from outside is of another clock; it ends a dial by cancelling its context.
+TEST(MemoryNetwork, DialUnderADeadlineOfTheRealClock) {
+  const auto [ctx, cancel] = with_timeout(background(), 1h);
+  in_network(1, plain(), [ctx = ctx] {
+    const net::listener l = net::listen("tcp", "127.0.0.1:0");
+    std::error_code ec;
+    (void)net::dial(ctx, "tcp", l.addr(), ec);
+    EXPECT_FALSE(ec) << ec.message();
   });
 }
 
@@ -535,6 +586,9 @@ TEST(MemoryNetwork, AnAddressIsTakenOnce) {
     EXPECT_EQ(ec, std::errc::address_in_use);
     const net::listener six = net::listen("tcp6", ":80", ec);
     EXPECT_FALSE(ec);
+    const net::listener six_alone = net::listen("tcp6", ":81");
+    (void)net::listen("tcp", ":81", ec);  // both families, or none
+    EXPECT_EQ(ec, std::errc::address_in_use);
     const net::listener other = net::listen("tcp", "db:80", ec);
     EXPECT_FALSE(ec);
     const net::packet_conn udp = net::listen_packet("udp", "127.0.0.1:80", ec);
@@ -761,6 +815,70 @@ TEST(MemoryNetwork, ClosedByAThreadMeanwhile) {
   });
 }
 
+// Nobody gives way with the network's lock: the thread that closes wants it, and the member that
+// joins the thread keeps all others from running.
+TEST(MemoryNetwork, ClosedByAThreadWhileOthersRead) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    in_network(seed, plain(), [seed] {
+      auto [c, to_c] = testing::pipe();
+      std::array<std::pair<net::conn, net::conn>, 3> others;
+      wait_group wg;
+      for (auto& ends : others) {
+        ends = testing::pipe();
+        wg.go([&] {
+          std::error_code ec;
+          char b[1];
+          ends.first.read_some(b, ec);
+        });
+      }
+      for (std::uint64_t i = 0; i < seed % 8; ++i) yield();  // some are on their way
+      std::thread([&c = c] { c.close(); }).join();
+      for (auto& ends : others) ends.second.close();
+      wg.wait();
+    });
+  }
+}
+
+// Nor does anybody in close and its kin: those of real sockets do not park, and a caller may hold a
+// lock of the thread's.
+TEST(MemoryNetwork, CallsThatDoNotWaitDoNotGiveWay) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    in_network(seed, plain(), [] {
+      auto [c, s] = tcp_pair();
+      std::mutex of_the_thread;
+      wait_group wg;
+      for (int k = 0; k < 2; ++k) {
+        wg.go([&, &c = c] {
+          for (int i = 0; i < 100; ++i) {
+            const std::lock_guard hold(of_the_thread);
+            c.set_deadline(clock::time_point::max());
+            c.set_no_delay(true);
+          }
+        });
+      }
+      wg.wait();
+    });
+  }
+}
+
+// Those in line for a socket that is closed outside stay there: nobody outside wakes one inside.
+TEST(MemoryNetwork, ClosedByAThreadWithReadersInLine) {
+  goroutines_are_left_behind = true;
+  const auto read_in_line = [] {
+    const auto ends = std::make_shared<decltype(tcp_pair())>(tcp_pair());
+    for (int i = 0; i < 2; ++i) {
+      go([ends] {
+        std::error_code ec;
+        char b[1];
+        ends->first.read_some(b, ec);
+      });
+    }
+    testing::wait();
+    std::thread([ends] { ends->first.close(); }).join();
+  };
+  EXPECT_THROW(in_network(1, plain(), read_in_line), testing::deadlock);
+}
+
 TEST(MemoryNetwork, WhereThereMayBeOne) {
   EXPECT_THROW(testing::network(), std::logic_error);
   EXPECT_THROW((void)testing::pipe(), std::logic_error);
@@ -903,6 +1021,28 @@ TEST(MemoryNetwork, WithoutOneTheNetworkIsTheMachines) {
   });
 }
 
+// The machine's network answers when it comes to it. Until then, in both worlds: what was written
+// to the other end has been taken there or refused; the other end's reset has come.
+tcp_info told_by_kernel(const net::conn& c) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  EXPECT_EQ(::getsockopt(c.fd(), IPPROTO_TCP, TCP_INFO, &info, &size), 0);
+  return info;
+}
+void await_reset(const net::conn& c) {
+  if (c.fd() < 0) return sleep_for(20ms);
+  EXPECT_TRUE(eventually([&] { return told_by_kernel(c).tcpi_state == TCP_CLOSE; }));
+}
+void await_answer(const net::conn& c) {
+  if (c.fd() < 0) return sleep_for(20ms);
+  if (c.remote_addr().is_unix()) return;  // has come with the call
+  EXPECT_TRUE(eventually([&] {
+    int unacknowledged = 0;
+    return told_by_kernel(c).tcpi_state == TCP_CLOSE ||
+           (::ioctl(c.fd(), TIOCOUTQ, &unacknowledged) == 0 && unacknowledged == 0);
+  }));
+}
+
 // What both worlds must agree on, in words; ports are the machine's choice.
 std::string behaviour() {
   std::string log;
@@ -951,6 +1091,60 @@ std::string behaviour() {
   s.close(ec);
   code("twice", ec);
   note(text_of([&] { s.write_all("x"); }));
+  const auto again = [&](const char* network, const net::address& to) {
+    c = net::dial(network, to);
+  };
+  const auto read = [&](const char* what) {
+    n = c.read_some(b, ec);
+    code(what, ec, n);
+  };
+  const auto write = [&](const char* what) {
+    n = c.write_all("x", ec);
+    code(what, ec, n);
+    await_answer(c);
+  };
+  again("tcp", l.addr());
+  s = l.accept();
+  s.close();
+  read("closed, read");
+  write("closed, first write");
+  write("closed, write");
+  read("closed, read again");
+  again("tcp", l.addr());
+  s = l.accept();
+  s.set_linger(0);
+  s.close();
+  await_reset(c);
+  read("reset, read");
+  read("reset, read again");
+  write("reset, write");
+  again("tcp", l.addr());
+  s = l.accept();
+  s.set_linger(0);
+  s.close();
+  await_reset(c);
+  write("reset, write first");
+  read("reset, then read");
+  write("reset, write again");
+  again("tcp", l.addr());
+  s = l.accept();
+  s.close_write();
+  read("the end before a reset");
+  write("never read");
+  s.close();
+  await_reset(c);
+  read("the end stays");
+  write("and writes are");
+  again("tcp", l.addr());
+  s = l.accept();
+  s.write_all("queued");
+  await_answer(s);
+  c.close_read();
+  read("closed for reading");
+  read("closed for reading, nothing");
+  s.write_all("late");
+  await_answer(s);
+  read("closed for reading, late");
   l.close();
   note(text_of([&] { (void)l.accept(); }));
   note(text_of([&] { (void)net::dial("tcp", l.addr()); }));
@@ -966,7 +1160,14 @@ std::string behaviour() {
   p.write_to("", from);
   n = q.read_some(b, ec);
   code("empty", ec, n);
+  note(text_of([&] { (void)p.write_to("x", net::address()); }));
   const std::string name = "@weft-network-test-" + std::to_string(::getpid());
+  const auto pu = net::listen_packet("unixgram", name + "-packets");
+  const auto qu = net::dial("unixgram", pu.local_addr());
+  qu.write_all("from nobody");
+  const auto [got_u, from_u] = pu.read_from(b);
+  note(std::string(b, got_u) + ' ' + from_u.to_string() + ' ' + std::to_string(from_u.size()));
+  note(text_of([&] { (void)pu.write_to("x", net::address()); }));
   const auto u = net::listen("unix", name);
   note(text_of([&] { (void)net::listen("unix", name); }));
   c = net::dial("unix", name);
@@ -979,6 +1180,28 @@ std::string behaviour() {
   n = c.write_all("x", ec);
   code("unix pipe", ec, n);
   note(text_of([&] { c.set_no_delay(true); }));
+  again("unix", u.addr());
+  s = u.accept();
+  write("unix, never read");
+  s.close();
+  c.close_write(ec);
+  code("unix reset, close_write", ec);
+  write("unix reset, write");
+  read("unix reset, read");
+  read("unix reset, read again");
+  again("unix", u.addr());
+  s = u.accept();
+  s.set_linger(0);
+  s.close();
+  read("unix, linger");
+  again("unix", u.addr());
+  s = u.accept();
+  s.write_all("queued");
+  c.close_read();
+  read("unix, closed for reading");
+  read("unix, closed for reading, nothing");
+  n = s.write_all("x", ec);
+  code("unix, to one closed for reading", ec, n);
   note(text_of([] { (void)net::dial("tcp", "nonsense"); }));
   note(text_of([] { (void)net::listen("tcq", ":0"); }));
   note(text_of([] { (void)net::dial("tcp", "127.0.0.1:no-such-service"); }));

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The stress suite at length: every test that matches, at each number of Ps (1, 2, 3, 16), in a process of its own,
-# so that one's memory is not another's. Goes on after a failure; status 0 only if there was none.
+# so that one's memory is not another's (`make soak` is all of it in one). Goes on after a failure; status 0 only if there
+# was none.
 #
-#   tools/soak.sh <weft_stress> [filter]      the filter is GoogleTest's; without it, all
+#   tools/soak_stress.sh <weft_stress> [filter]      the filter is GoogleTest's; without it, all
 #
 #   SOAK        seconds a test goes on (600); the scheduler is audited at random moments meanwhile
 #   HANDOFFS    hand-offs between otherwise idle Ms that Wakeup.FromOnePToAnother makes at least (100'000'000:
@@ -13,13 +14,13 @@ program=$1
 filter=${2:-*}
 export WEFT_STRESS_SECONDS=${SOAK:-600}
 handoffs=${HANDOFFS:-100000000}
-log=$(dirname "$program")/soak.log
+log=$(dirname "$program")/soak_stress.log
 : >"$log"
 
 # "Procs/Mix." followed by "  EverythingAtOnce/1  # GetParam() = 1", one line a test.
 mapfile -t tests < <("$program" --gtest_list_tests --gtest_filter="$filter" |
   awk '/^[^ ]/ && /\.$|\. / { suite = $1; next } /^  / { print suite $1 }')
-((${#tests[@]})) || { echo "soak: no test matches '$filter'" >&2; exit 2; }
+((${#tests[@]})) || { echo "soak-stress: no test matches '$filter'" >&2; exit 2; }
 
 failed=()
 for test in "${tests[@]}"; do

@@ -8,17 +8,17 @@
 
 namespace weft::detail {
 
-class cancellation : private cancel_watch {
+class cancel_alarm : private cancel_watch {
  public:
-  cancellation(waiting& who, const context* ctx) noexcept : who_(who) {
+  cancel_alarm(waiting& who, const context* ctx) noexcept : who_(who) {
     if (ctx == nullptr) return;
     watches_ = begin(
-        *ctx, [](cancel_watch* self) noexcept { static_cast<cancellation*>(self)->who_.expire(); });
+        *ctx, [](cancel_watch* self) noexcept { static_cast<cancel_alarm*>(self)->who_.expire(); });
     came_ = !watches_;
   }
-  cancellation(const cancellation&) = delete;
-  cancellation& operator=(const cancellation&) = delete;
-  ~cancellation() {
+  cancel_alarm(const cancel_alarm&) = delete;
+  cancel_alarm& operator=(const cancel_alarm&) = delete;
+  ~cancel_alarm() {
     if (watches_) end();
   }
   bool came() const noexcept { return came_; }  // before the wait began
