@@ -281,6 +281,8 @@ void goroutine_main(void* gp, void*, void*) {
   leave_sched();
   for (;;) {
     leave_rt();
+    // Else one that has left this thread was deeper inside than its switch says.
+    WEFT_DEBUG_ASSERT(own_words()->in_rt.load(memory_order_relaxed) == 0);
     run_closure(g);
     P* p = end_of_life(g);
     M* m = current_m();

@@ -42,9 +42,10 @@ void requeue_commit(void* gp, void*) noexcept {
   fence_and_wake();
 }
 
+// Under the lock, and so is the end of a run: one that is left behind takes no P of the next.
 bool take_any_p(M* m) noexcept {
   sched.lock.lock();
-  P* p = take_free_p();
+  P* p = left_behind(m) || sched.ending.load(memory_order_relaxed) ? nullptr : take_free_p();
   sched.lock.unlock();
   if (p == nullptr) return false;
   acquire_p(m, p);
@@ -62,7 +63,12 @@ void hand_on(M* m) noexcept {
   }
 }
 
+// A call that was made inside the runtime (a connection is closed by one that stops for good, or by
+// a value that a channel destroys under its lock) does not end with a switch: the thread's count of
+// in_rt would go with whoever came next, and so would the lock. It goes on without a P, and asks
+// for one when it is outside.
 void exit_slow(M* m, G* g) noexcept {
+  if (own_words()->in_rt.load(memory_order_relaxed) != 1) return;
   stop_if_left_behind();
   if (take_any_p(m)) return;
   if (g->bound || m->on_system_stack) {

@@ -15,6 +15,7 @@
 #include "unit/sched/support.h"
 #include "weft/chan.hpp"
 #include "weft/select.hpp"
+#include "weft/thread.hpp"
 #include "weft/time.hpp"
 
 namespace weft {
@@ -125,6 +126,39 @@ TEST_F(SleepingMove, InASelect) {
     safe v(1);
     select(send(c, std::move(v), [] {}), recv(other, [](std::optional<safe>) { ADD_FAILURE(); }));
     EXPECT_EQ(c.recv()->value, 1);
+  });
+}
+
+// A move that announces its call loses its P there, and finds none when it comes back: it must not
+// leave the thread then, with the channel's lock.
+struct announcer {
+  int value = 0;
+  explicit announcer(int v) : value(v) {}
+  announcer(announcer&& o) noexcept : value(std::exchange(o.value, -1)) {
+    blocking([] { SleepingMove::wait_for_lock(); });
+  }
+  announcer& operator=(announcer&&) = delete;
+  ~announcer() = default;
+};
+
+TEST_F(SleepingMove, AnAnnouncedCall) {
+  run_on(1, [this] {
+    for (int i = 0; i < 20; ++i) {
+      chan<announcer> c(1);
+      scope s;
+      hold_until([] { return in_move.load(); });
+      s.go([&] {
+        c.send(announcer(1));
+        EXPECT_EQ(c.recv()->value, 1);
+      });
+      // Nobody lets go of the P while the sender comes back.
+      ASSERT_TRUE(spin_until([] { return in_move.load(); }));
+      const auto until = std::chrono::steady_clock::now() + 2ms;
+      while (std::chrono::steady_clock::now() < until) {
+      }
+      s.wait();
+      held = in_move = false;
+    }
   });
 }
 
