@@ -93,11 +93,14 @@ bool fd_mutex::unlock(rt::poll_mode m, rt::fd_desc* d) {
   for (;;) {
     if ((w & s.held) == 0 || (w & users) == 0) unbalanced();
     std::uint64_t next = (w & ~s.held) - user;
-    const bool wake = (w & s.line) != 0;
-    if (wake) next -= s.one;
+    // After a close that has woken nobody all of them find it closed, and nobody wakes the next.
+    const std::uint64_t wake = (w & closed_bit) != 0 ? (w & s.line) / s.one
+                               : (w & s.line) != 0   ? 1
+                                                     : 0;
+    next -= wake * s.one;
     if (!word_.compare_exchange_weak(w, next, rt::memory_order_acq_rel, rt::memory_order_relaxed))
       continue;
-    if (wake) in_[static_cast<int>(m)].release();
+    if (wake != 0) in_[static_cast<int>(m)].release(static_cast<std::ptrdiff_t>(wake));
     return (next & (closed_bit | users)) == closed_bit;
   }
 }

@@ -114,8 +114,8 @@ bool sleep_kept(M* m, G* g) noexcept {
   if (p == nullptr) {
     // It runs on for a while if it stands in a library (rule 5 of preempt.cc), and what only one
     // that runs may do it may do then.
+    g->move_status(g_status::runnable, g_status::running);  // first: poll_leave looks at both
     g->kept = false;
-    g->move_status(g_status::runnable, g_status::running);
     return false;
   }
   acquire_p(m, p);

@@ -335,6 +335,11 @@ void preempt_slow() {
   M* m = current_m();
   G* g = m->curg;
   enter_rt();
+  // Not where an element of a channel is moved or destroyed, under its lock: as in exit_slow.
+  if (own_words()->in_rt.load(memory_order_relaxed) != 1) {
+    leave_rt();
+    return;
+  }
   if (hold_p(m) == nullptr && !wait_for_p(m, g)) sleep_for_good();
   const std::uint32_t why = m->on_system_stack ? 0 : m->p->preempt.load(memory_order_relaxed);
   const bool over = why != 0;

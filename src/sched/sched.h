@@ -188,6 +188,7 @@ void end_m(M* m) noexcept;                             // on its own thread, whi
 [[gnu::noinline]] const void* stack_below() noexcept;  // what the caller calls has its frames there
 void bind_thread(M* m) noexcept;                       // makes the calling thread m's
 void unbind_thread(M* m) noexcept;                     // the thread is as it was before
+void have_timers_made(void (*main)(void*)) noexcept;   // the thread of timers without a P
 void start_service_threads();                          // thread-maker and sysmon, once a process
 
 // The wake rule, after an enqueue that was a full barrier (idle.h: the waker's side).

@@ -66,9 +66,12 @@ void hand_on(M* m) noexcept {
 // A call that was made inside the runtime (a connection is closed by one that stops for good, or by
 // a value that a channel destroys under its lock) does not end with a switch: the thread's count of
 // in_rt would go with whoever came next, and so would the lock. It goes on without a P, and asks
-// for one when it is outside.
+// for one where it leaves the runtime (attend), as one does whose lent P was taken (detach.cc).
 void exit_slow(M* m, G* g) noexcept {
-  if (own_words()->in_rt.load(memory_order_relaxed) != 1) return;
+  if (thread_words* t = own_words(); t->in_rt.load(memory_order_relaxed) != 1) {
+    t->attention.store(1, memory_order_relaxed);
+    return;
+  }
   stop_if_left_behind();
   if (take_any_p(m)) return;
   if (g->bound || m->on_system_stack) {

@@ -218,8 +218,7 @@ void service_main(void*) noexcept {
 void need_service() noexcept {
   if (service_on.load(memory_order_acquire) || service_on.exchange(true, memory_order_acq_rel))
     return;
-  const int err = start_service_thread(service_main, nullptr, "weft-timers");
-  if (err != 0) no_new_thread(err);
+  have_timers_made(service_main);
 }
 
 // Everything to the service but what lies on stacks, which is dropped with its goroutine. Both

@@ -37,6 +37,7 @@ struct maker_state {
   std::uint32_t coming = 0;    // threads asked for that have not come, spares not counted
   M* free = nullptr;           // Ms whose threads have ended; by make_next
   std::uint32_t ids = 0;
+  void (*timers)(void*) = nullptr;  // the timers' thread is asked for, and is this
 
   P* take_promised() noexcept {  // under lock
     P* p = promised;
@@ -50,6 +51,7 @@ struct maker_state {
   atomic<std::uint32_t> posted{0};
 };
 constinit maker_state maker;
+constinit atomic<bool> maker_works{false};
 constinit atomic<std::uint32_t> spares_coming{0};
 constinit atomic<std::int64_t> spare_asked{0};  // when, or when the last of those to come has come
 constexpr std::int64_t spare_patience = 1'000'000;
@@ -123,14 +125,21 @@ void cannot_start(M* m, int err) noexcept {
   no_new_thread(err);
 }
 
+void start_timers(void (*main)(void*)) noexcept {
+  if (const int err = start_service_thread(main, nullptr, "weft-timers"); err != 0)
+    no_new_thread(err);
+}
+
 void maker_thread(void*) {
   prefer_short_slices();
   for (;;) {
     maker.lock.lock();
     M* m = maker.requests;
     if (m != nullptr) maker.requests = m->make_next;
+    auto* timers = std::exchange(maker.timers, nullptr);
     const std::uint32_t seen = maker.posted.load(memory_order_relaxed);
     maker.lock.unlock();
+    if (timers != nullptr) start_timers(timers);
     if (m == nullptr) {
       futex_wait(maker.posted, seen);
       continue;
@@ -140,16 +149,21 @@ void maker_thread(void*) {
   }
 }
 
+// Under the maker's lock, which it releases.
+void unlock_and_post() noexcept {
+  maker.posted.store(maker.posted.load(memory_order_relaxed) + 1,
+                     memory_order_release);  // with futex_wait's look
+  maker.lock.unlock();
+  futex_wake(maker.posted, 1);
+}
+
 // By the thread-maker. A spare has no P in prospect.
 void have_made(M* m, bool spare) noexcept {
   m->spare = spare;
   maker.lock.lock();
   m->make_next = maker.requests;
   maker.requests = m;
-  maker.posted.store(maker.posted.load(memory_order_relaxed) + 1,
-                     memory_order_release);  // with futex_wait's look
-  maker.lock.unlock();
-  futex_wake(maker.posted, 1);
+  unlock_and_post();
 }
 
 // A thread for p. None is made if one is on its way that has lost its P to somebody: there are as
@@ -303,6 +317,18 @@ void end_m(M* m) noexcept {
   give_back(m);
 }
 
+// Once. By the thread-maker if there is one: the caller may have channels locked, and whoever waits
+// for those the P that a thread needs which was stopped with malloc's lock.
+void have_timers_made(void (*main)(void*)) noexcept {
+  if (!maker_works.load(memory_order_acquire) || sched.forked) {  // with start_service_threads
+    start_timers(main);
+    return;
+  }
+  maker.lock.lock();
+  maker.timers = main;
+  unlock_and_post();
+}
+
 void start_service_threads() {
   static constinit atomic<bool> started{false};
   if (started.exchange(true, memory_order_acq_rel)) return;
@@ -312,6 +338,7 @@ void start_service_threads() {
   });
   int err = start_service_thread(maker_thread, nullptr, "weft-maker");
   if (err == 0) {
+    maker_works.store(true, memory_order_release);
     err = start_service_thread([](void*) { sysmon_main(); }, nullptr, "weft-sysmon");
   }
   if (err != 0) no_new_thread(err);

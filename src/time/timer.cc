@@ -162,10 +162,11 @@ struct timer_core : rt::durable_timer {
     if (at > now) return false;
     ++t->number;  // one who is about to fire it finds that he is too late
     if (std::exchange(t->armed, false)) rt::disarm(t);
-    t->go_on(at, now);
+    const bool last = t->go_on(at, now) == rt::never;
     chan_wait* woken = nullptr;
     clock::time_point tp{std::chrono::nanoseconds(at)};
     core->send_now(&tp, &woken);
+    if (last) t->leave_time();
     if (t->is_awaited() && core->state_.load(std::memory_order_relaxed) == chan_core::state::timed)
       before_wait(core);
     if (woken != nullptr) woken->w->wake();
@@ -199,18 +200,20 @@ struct timer_core : rt::durable_timer {
     return c->receivers_.first.load(std::memory_order_relaxed) != nullptr;
   }
   // Under the channel's lock: the time `at` has come. A ticker's next one that is not past, or
-  // never.
+  // never; then leave_time when its value is there.
   std::int64_t go_on(std::int64_t at, std::int64_t now) noexcept {
     std::int64_t next = 0;
     pending = period != 0;
     if (!pending || __builtin_mul_overflow((now - at) / period + 1, period, &next) ||
         __builtin_add_overflow(at, next, &next)) {
-      c->state_.store(chan_core::state::open, std::memory_order_release);  // with looks_empty
       return rt::never;
     }
     due.store(next, std::memory_order_relaxed);
     return next;
   }
+  // From here on it is a channel like others. Release, behind the value: with looks_empty, which
+  // would miss both a time that has come and its value otherwise.
+  void leave_time() noexcept { c->state_.store(chan_core::state::open, std::memory_order_release); }
   // False: stopped or reset meanwhile.
   bool deliver(std::uint64_t armed_as, std::int64_t now) noexcept {
     chan_wait* woken = nullptr;
@@ -221,7 +224,8 @@ struct timer_core : rt::durable_timer {
     }
     const std::int64_t at = when;
     armed = false;
-    if (const std::int64_t next = go_on(at, now); next != rt::never) {
+    const std::int64_t next = go_on(at, now);
+    if (next != rt::never) {
       armed = true;
       rt::arm(this, next, armed_as);
     }
@@ -229,6 +233,7 @@ struct timer_core : rt::durable_timer {
       clock::time_point tp{std::chrono::nanoseconds(at)};
       c->send_now(&tp, &woken);  // if the last one has not been received it stays
     }
+    if (next == rt::never) leave_time();
     c->unlock();
     if (woken != nullptr) woken->w->wake();
     return true;

@@ -128,9 +128,10 @@ class chan_core {
   // What a try_ would find, without the lock: true is the truth of some moment in the call. Closed
   // is read last: a channel that is open then was open when there was nothing, or nobody. The other
   // way round a close in between, which empties the queues, would look like an open channel with
-  // nobody there.
+  // nobody there. And first, for one that was a timer's until then: its value came before.
   bool looks_empty() const noexcept {
-    return (capacity_ == 0 ? senders_.first.load(std::memory_order_acquire) == nullptr
+    return state_.load(std::memory_order_acquire) == state::open &&
+           (capacity_ == 0 ? senders_.first.load(std::memory_order_acquire) == nullptr
                            : count_.load(std::memory_order_acquire) == 0) &&
            state_.load(std::memory_order_acquire) == state::open;
   }

@@ -162,6 +162,44 @@ TEST_F(SleepingMove, AnAnnouncedCall) {
   });
 }
 
+// Nor does one whose slice ends in a move that uses another channel.
+struct closer {
+  chan<void> inner;
+  explicit closer(chan<void> c) : inner(std::move(c)) {}
+  closer(closer&& o) noexcept : inner(std::exchange(o.inner, nullptr)) {
+    const auto until = std::chrono::steady_clock::now() + 25ms;
+    while (std::chrono::steady_clock::now() < until) {
+    }
+    if (inner && !inner.closed()) inner.close();
+  }
+  closer& operator=(closer&&) = delete;
+  ~closer() = default;
+};
+
+TEST_F(SleepingMove, TheEndOfASlice) {
+  released_in_time = true;  // nobody holds the lock here
+  run_on(1, [] {
+    std::atomic<bool> done{false};
+    scope s;
+    s.go([&] {
+      while (!done) {
+        async([] {
+        }).get();  // dev builds find out here that somebody has left the lock with its thread
+        yield();
+      }
+    });
+    yield();
+    for (int i = 0; i < 3; ++i) {
+      chan<void> inner;
+      chan<closer> c(1);
+      c.send(closer(inner));
+      EXPECT_FALSE(inner.recv());
+    }
+    done = true;
+    s.wait();
+  });
+}
+
 // Somebody sleeps in the move without a P, another comes to the same lock with the only one.
 TEST_F(SleepingMove, OthersAtTheLock) {
   run_on(1, [this] {

@@ -267,5 +267,18 @@ TEST(Unarmed, LooksWaitsStopsAndResets) {
   });
 }
 
+// While its value comes, by another thread: it is timed and due, or has a value, at every moment.
+TEST(Unarmed, WhatIsDueIsThereWhileItFires) {
+  test::run_clean(test::with_procs(2), [] {
+    for (int i = 0; i < 2000; ++i) {
+      timer t(40us);
+      const auto due = clock::now() + 40us;
+      if (select(recv(t.c), timeout(1us)) == 0) continue;  // else it is armed from now on
+      let_pass(due);
+      ASSERT_TRUE(look_at(t.c)) << i;
+    }
+  });
+}
+
 }  // namespace
 }  // namespace weft
