@@ -220,15 +220,17 @@ TEST_F(SignalTest, AnEmptyListIsEverySignal) {
       const auto i = static_cast<std::size_t>(sig);
       EXPECT_TRUE(same(before[i], during[i])) << sig;
     }
+    // An emulator has none of the machine's left for the last two, and does not send them.
+    const int last = SIGRTMAX - (test::under_emulator ? 2 : 0);
     int n = 0;
-    for (int sig = 1; sig <= SIGRTMAX; ++sig) {
+    for (int sig = 1; sig <= last; ++sig) {
       const auto i = static_cast<std::size_t>(sig);
       if (same(before[i], during[i])) continue;
       send(sig);
       EXPECT_EQ(all.c.recv(), sig);
       ++n;
     }
-    EXPECT_EQ(n, 31 - 10 + SIGRTMAX - SIGRTMIN + 1);
+    EXPECT_EQ(n, 31 - 10 + last - SIGRTMIN + 1);
     EXPECT_EQ(one.c.recv(), SIGWINCH);
     all.stop();
     const std::vector<struct sigaction> after = dispositions();
