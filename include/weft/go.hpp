@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Goroutines: go, async and task, promise, scope, yield, goexit, procs, local.
+// Goroutines: go, async and task, promise, scope, yield, goexit, procs, local. Long because API.md
+// has them in one header.
 #pragma once
 
 #include <atomic>

@@ -29,6 +29,8 @@
 // may have fallen due. recv_now asks its owner (src/time/timer.cc), and so does who is about to
 // wait. Whoever finds another state than `open` comes that way, so other channels pay nothing.
 //
+// Long because every way in and out works on the same queues, under the same lock.
+//
 // A user's move is code of his that runs under the lock, inside the runtime, where nobody stops it.
 // It may sleep: a vector that gives its memory back waits for malloc's lock, which a goroutine may
 // have that was stopped and waits for a P. So the P is lent meanwhile (rt::p_lent), and so it is by

@@ -7,7 +7,7 @@
 // on by the frame pointer.
 //
 // Runs on any stack. Not instrumented where it reads stacks: a sanitizer would take the reading of
-// a frame's red zones for a bug.
+// a frame's red zones for a bug. Long because it is one interpreter: tables, instructions, rows.
 #include "debug/cfi.h"
 
 #include <cstring>

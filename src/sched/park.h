@@ -31,7 +31,8 @@ void ready(G** gs, std::uint32_t n) noexcept;  // gs is scratch afterwards
 void yield_g();
 // First thing in every call that may park: waits for a P if the goroutine has lost its own in a
 // call that blocked, honours the end of the slice and stop-the-world, and goes on with a goexit
-// that was put off. Before any lock is taken or record queued: it may unwind.
+// that was put off. Before any lock is taken or record queued: it may unwind. Inside the runtime (a
+// channel moves an element that uses another one) it does nothing.
 void preempt_slow();
 inline void maybe_preempt() {
   M* m = current_m();

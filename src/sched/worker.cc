@@ -9,13 +9,14 @@
 // (namespace, mask) must not be cloned. A thread that does not exist yet is never counted as
 // spinning, and the P that it is made for is only promised: making it may have to wait for a lock
 // of one that waits for a P itself, which then takes the promised one (take_promised_p). When it
-// comes, it counts (begin).
+// comes, it counts (begin). The maker makes the timers' thread too (have_timers_made).
 //
 // While goroutines wait for descriptors one idle M sleeps in the poller instead (netpoll.h). It is
 // on no list there, so nobody brings it a P: it takes one itself when something is ready or a timer
 // is due, and goes on the list when there is none to be had.
 //
-// Runs on g0 or on a goroutine's stack (wake); takes the scheduler lock.
+// Runs on g0 or on a goroutine's stack (wake); takes the scheduler lock. Long because making,
+// waking and resting a thread are one protocol: each part is read beside the others.
 #include <utility>
 
 #include "base/chaos.h"
@@ -317,8 +318,8 @@ void end_m(M* m) noexcept {
   give_back(m);
 }
 
-// Once. By the thread-maker if there is one: the caller may have channels locked, and whoever waits
-// for those the P that a thread needs which was stopped with malloc's lock.
+// Once. By the thread-maker if there is one: the caller may have channels locked. Should it wait
+// for malloc's lock here, its holder may need the very P of one who waits for such a channel.
 void have_timers_made(void (*main)(void*)) noexcept {
   if (!maker_works.load(memory_order_acquire) || sched.forked) {  // with start_service_threads
     start_timers(main);
