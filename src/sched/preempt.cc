@@ -211,8 +211,9 @@ void preempt_here(M* m, const void* sp, std::uintptr_t pc) noexcept {
   enter_rt();
   chaos::point("preempt.handler");
   G* g = m->curg;
-  if (m->hold.load(memory_order_relaxed) == hold_state::syscall) {
-    // It is asleep, or about to be, and its P is free to be taken anyway.
+  if (m->hold.load(memory_order_relaxed) == hold_state::syscall ||
+      (g->state() == g_status::syscall && !left_behind(m))) {
+    // It is asleep, or about to be, and its P is free to be taken, or was: the signal is late.
   } else if (!settle(m)) {  // not hold_p, which would stop it for good wherever it stands: rule 5
     stop_for_good(m, sp, pc);
   } else if (P* p = m->p; p == nullptr) {  // caught computing without a P

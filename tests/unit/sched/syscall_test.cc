@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // blocking(): who hands the P on, and when.
 #include <atomic>
+#include <csignal>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <thread>
+#include <unistd.h>
 
 #include <weft/thread.hpp>
 
@@ -70,6 +73,27 @@ TEST_F(Syscall, NobodyWaitsAndThePStays) {
       weft::blocking([&inside] { inside = rt::current_m()->hold.load(rt::memory_order_acquire); });
       return inside == rt::hold_state::syscall;
     }));
+  });
+}
+
+// It was sent while the goroutine computed, and comes when the P is somebody else's.
+TEST_F(Syscall, ASignalThatComesLateDoesNotEndTheCall) {
+  beside_one_who_waits([] {
+    rt::hold_state after = rt::hold_state::owned;
+    rt::g_status status = rt::g_status::running;
+    weft::blocking([&] {
+      rt::M* m = rt::current_m();
+      const auto hold = [m] { return m->hold.load(rt::memory_order_acquire); };
+      while (hold() != rt::hold_state::detached) std::this_thread::sleep_for(1ms);
+      m->signalled = true;
+      ::syscall(SYS_tgkill, ::getpid(), ::gettid(), SIGURG);
+      std::this_thread::sleep_for(1ms);
+      EXPECT_FALSE(m->signalled);
+      after = hold();
+      status = rt::current_g()->state();
+    });
+    EXPECT_EQ(after, rt::hold_state::detached);
+    EXPECT_EQ(status, rt::g_status::syscall);
   });
 }
 
