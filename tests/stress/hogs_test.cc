@@ -43,7 +43,7 @@ class crowd {
   template <class Work>
   void run(Work work) {
     watchdog dog(progress_, what_);
-    const std::int64_t end = nanotime() + duration_ns(test::sanitized ? 1 : 1.5);
+    const std::int64_t end = nanotime() + duration_ns(test::sanitized ? 1 : 2.5);
     std::uint64_t rounds = 0;
     test::run_clean(test::with_procs(procs_), [&] {
       scope s;

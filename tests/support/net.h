@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <string>
 #include <string_view>
+#include <unistd.h>
 #include <utility>
 
 #include "weft/net.hpp"
@@ -26,6 +27,11 @@ inline connected connect_pair(std::string_view network = "tcp",
   c.client = net::dial(network, l.addr().to_string());
   c.server = l.accept();
   return c;
+}
+
+// An abstract Unix address that no other test has that runs meanwhile.
+inline std::string own_address(std::string_view what) {
+  return "@weft-" + std::string(what) + '-' + std::to_string(::getpid());
 }
 
 template <class F>

@@ -126,9 +126,10 @@ TEST(Net, EchoOverEveryNetwork) {
   everywhere([] {
     const std::string path = "/tmp/weft-net-test-" + std::to_string(::getpid());
     const std::pair<const char*, std::string> all[] = {
-        {"tcp", "127.0.0.1:0"}, {"tcp4", "127.0.0.1:0"}, {"tcp", "[::1]:0"},
-        {"tcp6", "[::1]:0"},    {"tcp", ":0"},           {"tcp", "localhost:0"},
-        {"unix", path},         {"unix", "@weft-echo"}};
+        {"tcp", "127.0.0.1:0"}, {"tcp4", "127.0.0.1:0"},
+        {"tcp", "[::1]:0"},     {"tcp6", "[::1]:0"},
+        {"tcp", ":0"},          {"tcp", "localhost:0"},
+        {"unix", path},         {"unix", test::own_address("echo")}};
     for (const auto& [network, at] : all) {
       const listener l = net::listen(network, at);
       const beside server([&] {
@@ -299,7 +300,7 @@ TEST(Net, Datagrams) {
 // More than 64 buffers were two.
 TEST(Net, ADatagramOfManyBuffersIsOne) {
   everywhere([] {
-    const std::string path = "@weft-many-buffers";
+    const std::string path = test::own_address("many-buffers");
     const std::pair<const char*, std::string> all[] = {{"udp", "127.0.0.1:0"}, {"unixgram", path}};
     for (const auto& [network, at] : all) {
       const net::packet_conn to = net::listen_packet(network, at);
@@ -350,9 +351,9 @@ std::chrono::nanoseconds cpu_time() {
 // The kernel calls the sender writable all the while, and it tried again and again.
 TEST(Net, AFullUnixSocketIsWaitedForWithoutSpinning) {
   everywhere([] {
-    const net::packet_conn to = net::listen_packet("unixgram", "@weft-full");
-    const net::packet_conn filler = net::listen_packet("unixgram", "@weft-filler");
-    const net::packet_conn c = net::listen_packet("unixgram", "@weft-sender");
+    const net::packet_conn to = net::listen_packet("unixgram", test::own_address("full"));
+    const net::packet_conn filler = net::listen_packet("unixgram", test::own_address("filler"));
+    const net::packet_conn c = net::listen_packet("unixgram", test::own_address("sender"));
     std::error_code ec;
     const auto fill = [&] {
       const address at = to.local_addr();

@@ -61,7 +61,7 @@ TEST(SendFile, NothingIsLostOrSentTwice) {
   const auto body = [&] {
     interrupted = cut = full = 0;
     // Not TCP: with a window this small it waits for delayed acknowledgements.
-    const test::connected c = test::connect_pair("unix", "@weft-send-file");
+    const test::connected c = test::connect_pair("unix", test::own_address("send-file"));
     const int small = 16 * 1024;
     ASSERT_EQ(::setsockopt(c.client.fd(), SOL_SOCKET, SO_SNDBUF, &small, sizeof small), 0);
     std::vector<char> got;
