@@ -329,10 +329,12 @@ bool look_at_runner(P* p, M* m, watched& w, std::int64_t now, bool waited) noexc
   return false;
 }
 
-// The chaos build's: somebody is stopped though nobody waits.
+// The chaos build's: somebody is stopped though nobody waits. Not one that sleeps in the kernel:
+// that holds for signals for whatever reason.
 void force_stop(P* p, M* m) noexcept {
   if (!chaos::flip("force.signal") || !sched.preempt.load(memory_order_relaxed) ||
-      m->hold.load(memory_order_relaxed) == hold_state::syscall || !somebody_can_take())
+      m->hold.load(memory_order_relaxed) == hold_state::syscall || asleep_in_kernel(m) ||
+      !somebody_can_take())
     return;
   p->preempt.store(1, memory_order_relaxed);
   ask_to_stop(m);
