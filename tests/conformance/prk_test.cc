@@ -145,7 +145,7 @@ constexpr const char* tsan_counts =
 // and so cost as many cache and TLB misses, as n on one primitive.
 void each_on_its_own(int n) {
   std::vector<detail::event> events(static_cast<std::size_t>(n));
-  int came = 0;
+  std::atomic<int> came{0};  // one may be stopped in the middle of ++
   scope s;
   for (detail::event& e : events) {
     s.go([&e, &came] {
@@ -175,7 +175,7 @@ TEST(Conformance, PRK_02_gate_costs_the_same_for_8000_waiters) {
   if (under_tsan) GTEST_SKIP() << tsan_counts;
   expect_constant_cost([](int n) {
     detail::gate gate(1);
-    int came = 0;
+    std::atomic<int> came{0};
     gate.enter();
     scope s;
     for (int i = 0; i < n; ++i) {
@@ -195,7 +195,7 @@ TEST(Conformance, PRK_02_event_costs_the_same_for_8000_waiters) {
   if (under_tsan) GTEST_SKIP() << tsan_counts;
   expect_constant_cost([](int n) {
     detail::event event;
-    int came = 0;
+    std::atomic<int> came{0};
     scope s;
     for (int i = 0; i < n; ++i) {
       s.go([&event, &came] {
