@@ -129,8 +129,8 @@ TEST(Conformance, LEK_01_a_ring_of_objects) {
     for (std::size_t i = 0; i < all.size(); ++i) {
       all[i]->next = all[(i + 1) % all.size()];
       all[i]->m.lock();
-      go([n = all[i]] { n->next->m.lock(); });
     }
+    for (node* n : all) go([n] { n->next->m.lock(); });
   });
 }
 
