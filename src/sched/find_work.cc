@@ -45,15 +45,20 @@ void count_slice(P* p) noexcept {
   p->schedtick.store(p->schedtick.load(memory_order_relaxed) + 1, memory_order_relaxed);
 }
 
-// The slice is over, or a stop of the world has come and gone: runnext loses its privilege.
+// The slice is over, or a stop of the world has come and gone: runnext loses its privilege. So it
+// does when the P goes to one that waits in place, who has a slice of its own: two that pass values
+// to and fro would come back to it each time, and those in the ring would wait for ever.
+void end_privilege(P* p) noexcept {
+  if (G* g = p->owner().take_next()) put_local(p, g);
+}
+
 void end_of_slice(P* p) noexcept {
   // seq_cst, then `stopping` is read: partner of set_preempt_all, which writes them in the other
   // order.
   const std::uint32_t why = p->preempt.exchange(0, memory_order_seq_cst);
   if (why == preempt_leave_m0) return;  // main has parked there: nobody's slice is over
   if (why == preempt_for_global) p->until_global = 1;
-  auto own = p->owner();
-  if (G* g = own.take_next()) put_local(p, g);
+  end_privilege(p);
 }
 
 // Our own due timers; what they make ready lands in our ring.
@@ -105,10 +110,13 @@ bool from_kept(M* m) noexcept {
   sched.lock.unlock();
   if (other == nullptr) return false;
   chaos::point("find.kept");
+  end_privilege(m->p);
   if (m->spinning.exchange(false, memory_order_relaxed)) {
     sched.idle.stop_spinning();
     wake();  // as in stop_spinning
   }
+  // Who was runnext was nowhere to be seen for a moment, and will not be run from here.
+  if (!m->p->rq.empty()) fence_and_wake();
   // It will not come here of its own accord: whoever has to wake for a timer is sysmon. Seq_cst:
   // with nap, which says that it naps and then looks at the timers.
   if (sched.sysmon_naps.load(memory_order_seq_cst) &&

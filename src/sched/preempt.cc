@@ -192,7 +192,8 @@ void stop_for_others(M* m, G* g, P* p, const void* sp, std::uintptr_t pc) noexce
     request_spares(1);
     return;  // sysmon asks again
   }
-  p->preempt.store(0, memory_order_relaxed);
+  // An idle M ends the slice for runnext too (find_work). Who goes on in place has one of its own.
+  if (next->curg != nullptr) p->preempt.store(0, memory_order_relaxed);
   bump(p->count.preemptions);
   bump(p->count.gave_way);
   trace_stop(m, g, trace_state::runnable);

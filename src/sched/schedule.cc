@@ -115,10 +115,18 @@ void refill_from_global(P* p) noexcept {
   p->round_end = p->rq.tail.load(memory_order_relaxed);
 }
 
+// On this P. The clock is only asked if there is one at all.
+static bool timer_is_due(const P* p) noexcept {
+  const std::int64_t t = p->timers.earliest.load(memory_order_relaxed);
+  return t != never && t <= nanotime();
+}
+
 G* pick_fairly(M* m, P* p) noexcept {
-  if (sched.kept.size_hint() != 0) {
+  // Those who only pass the P to and fro never come through find_work, which fires timers and gives
+  // the P to one of those in place.
+  if (sched.kept.size_hint() != 0 || timer_is_due(p)) {
     p->until_global = 1;
-    return nullptr;  // a P for one of them, from g0
+    return nullptr;
   }
   p->until_global = global_every;
   if (sched.runq.size_hint() != 0) {
@@ -188,12 +196,6 @@ static void new_round(P* p) noexcept {
   } else {
     p->round_end = p->rq.tail.load(memory_order_relaxed);
   }
-}
-
-// On this P. The clock is only asked if there is one at all.
-static bool timer_is_due(const P* p) noexcept {
-  const std::int64_t t = p->timers.earliest.load(memory_order_relaxed);
-  return t != never && t <= nanotime();
 }
 
 static void give_way(M* m, G* g, P* p) noexcept {

@@ -174,11 +174,9 @@ bool fire_due(timer_home& h, std::int64_t now) noexcept {
     h.lock.unlock();
     if (n + woken != 0) chaos::point("timer.due");
     if (n + woken != 0) trace_event(trace_kind::timers, n + woken);
-    if (woken == 1) {
-      ready(wake[0]);  // runs next
-    } else if (woken != 0) {
-      ready(wake, woken);
-    }
+    // Who was due first runs next, as soon as the others stand in the queue.
+    if (woken > 1) ready(wake + 1, woken - 1);
+    if (woken != 0) ready(wake[0]);
     for (std::size_t i = 0; i < n; ++i) {
       chaos::point("timer.fired");
       list[i].t->fired(list[i].t, list[i].seq, now);
