@@ -270,7 +270,7 @@ void writer_main(void*) noexcept {
     if (q != nullptr) answer(q);
     release_rings();
     if (q != nullptr) {
-      errands.fetch_sub(1, memory_order_seq_cst);
+      end_errand();  // and looks: the one that asked may wait for ever by now
       continue;
     }
     const std::int64_t now = nanotime();

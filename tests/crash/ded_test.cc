@@ -116,6 +116,10 @@ TEST(Conformance, DED_03_nor_do_the_threads_that_look_names_up) {
   for (int i = 0; i < 3; ++i) expect_deadlock(run_crash("deadlock", {"after-a-lookup"}), asleep);
 }
 
+TEST(Conformance, DED_03_nor_does_the_writer_of_a_trace) {
+  for (int i = 0; i < 10; ++i) expect_deadlock(run_crash("deadlock", {"after-a-trace"}), asleep);
+}
+
 TEST(Conformance, DED_03_nor_do_the_workers_of_an_io_uring) {
   for (int i = 0; i < 3; ++i) expect_deadlock(run_crash("deadlock", {"after-a-sync"}), asleep);
 }

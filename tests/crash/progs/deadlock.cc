@@ -124,6 +124,12 @@ void stuck_after_a_lookup() {
   wait_for_nobody();
 }
 
+void stuck_after_a_trace() {
+  weft::debug::trace::start("/dev/null");
+  weft::debug::trace::stop();
+  wait_for_nobody();
+}
+
 // A worker of the kernel stays behind, a thread by all accounts: no hope either.
 void stuck_after_a_sync() {
   char path[] = "/tmp/weft-sync-XXXXXX";
@@ -238,5 +244,6 @@ int main(int argc, char** argv) {
   }
   if (how == "after-a-sync") return weft::run(stuck_after_a_sync);
   if (how == "after-a-lookup") return weft::run(stuck_after_a_lookup);
+  if (how == "after-a-trace") return weft::run(stuck_after_a_trace);
   return 9;
 }
