@@ -26,7 +26,7 @@ namespace weft::rt {
 
 struct M;
 struct bubble;
-struct local_node;
+class local_table;
 
 // goexit's progress.
 enum class exit_state : std::uint8_t {
@@ -115,7 +115,7 @@ struct alignas(64) G {
 
   // -- its own.
   stack stk;  // from its first switch to its end
-  local_node* locals = nullptr;
+  local_table* locals = nullptr;
   tie tied;                   // whose it is, if it is bound
   std::uint32_t locks = 0;    // calls of lock_os_thread that are not undone
   atomic<bool> named{false};  // pictures of a stopped world look at one that ends without a P

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include <weft/chan.hpp>
+
 #include "unit/sched/support.h"
 
 namespace weft {
@@ -161,6 +163,72 @@ TEST_F(Local, ADestructorMayUseAnotherLocalAndPark) {
     s.wait();
     EXPECT_TRUE(alone());
     EXPECT_EQ(counted::alive, 0);
+  });
+}
+
+// A server's goroutine that lives for months uses objects with locals in them, which come and go.
+TEST_F(Local, GoesWithItsObject) {
+  run_on_each([] {
+    for (int i = 0; i < 1000; ++i) {
+      local<counted> l([i] { return counted(i); });
+      EXPECT_EQ(l->value, i);
+      EXPECT_EQ(counted::alive, 1);
+    }
+    EXPECT_EQ(counted::alive, 0);
+  });
+}
+
+// Others have a value of it until they use one that has its place.
+TEST_F(Local, OneThatHasGoneIsNotTakenForTheNext) {
+  run_on_each([] {
+    auto l = std::make_unique<local<counted>>([] { return counted(-1); });
+    chan<void> used, gone;
+    scope s;
+    s.go([&] {
+      for (int i = 0; i < 100; ++i) {
+        EXPECT_EQ((*l)->value, i - 1);
+        EXPECT_EQ(counted::alive, 1);
+        used.send();
+        gone.recv();
+      }
+    });
+    for (int i = 0; i < 100; ++i) {
+      used.recv();
+      l = nullptr;
+      EXPECT_EQ(counted::alive, 1);
+      l = std::make_unique<local<counted>>([i] { return counted(i); });
+      gone.send();
+    }
+    s.wait();
+    EXPECT_EQ(counted::alive, 0);
+  });
+}
+
+// In every order: what lies beside what goes is still found.
+TEST_F(Local, AnyNumberInAnyOrder) {
+  constexpr int many = 300;
+  std::vector<std::unique_ptr<local<int>>> all(many);
+  for (auto& l : all) l = std::make_unique<local<int>>([] { return -1; });
+  run_on(2, [&] {
+    scope s;
+    for (int g = 0; g < 8; ++g) {
+      s.go([&all, g] {
+        std::vector<int> expected(many, -1);
+        std::uint32_t random = 7919U * static_cast<std::uint32_t>(g + 1);
+        for (int k = 0; k < 20'000; ++k) {
+          random = random * 1664525U + 1013904223U;
+          const std::size_t i = (random >> 8) % many;
+          ASSERT_EQ(**all[i], expected[i]) << g << ' ' << k;
+          if ((random >> 28) % 2 == 0) {
+            **all[i] = expected[i] = k;
+          } else {
+            all[i]->reset();
+            expected[i] = -1;
+          }
+          if (k % 100 == 0) weft::yield();
+        }
+      });
+    }
   });
 }
 
