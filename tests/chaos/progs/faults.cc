@@ -76,7 +76,8 @@ void talk(const weft::net::conn& c) {
   (void)c.read_some(word);
 }
 
-// The first error, which a goroutine must not throw.
+// The errors, which a goroutine must not throw. All of them: the other side hears of a connection
+// that closes on the way to the handler, and may be faster than it.
 struct outcome {
   std::mutex lock;
   std::string error;
@@ -86,7 +87,7 @@ struct outcome {
       f();
     } catch (const std::exception& e) {
       const std::lock_guard hold(lock);
-      if (error.empty()) error = e.what();
+      (error += error.empty() ? "" : "; ") += e.what();
     }
   }
   bool failed() {
