@@ -71,7 +71,6 @@ struct alignas(64) M {
   std::int64_t idle_since = 0, kept_since = 0;
 
   // -- signals: sysmon and stop-the-world ask, the handler answers (preempt.cc).
-  atomic<bool> signalled{false};
   atomic<std::uint32_t> evaded{0};   // so often the signal met it inside libc, and it was let go on
   const void* stopped_at = nullptr;  // the handler's ucontext_t while it is stopped there
   atomic<thread_words*> words{nullptr};  // its thread's, for sysmon

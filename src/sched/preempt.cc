@@ -281,7 +281,7 @@ void issue_again(ucontext_t*) noexcept {}
 constexpr bool can_repair_eintr = false;
 #endif
 
-constinit struct sigaction before = {};
+constinit struct sigaction before = {};  // the user's
 
 void forward(int sig, siginfo_t* info, void* ctx) noexcept {
   if ((before.sa_flags & SA_SIGINFO) != 0) {
@@ -291,17 +291,33 @@ void forward(int sig, siginfo_t* info, void* ctx) noexcept {
   }  // by default it is ignored
 }
 
+// What each signal of ours carries. A mark in the M will not do: of two who ask at a time the first
+// signal would take the mark of both, and the second, nobody's, would end the call that it meets.
+constinit char ours = 0;
+
+bool is_ours(const siginfo_t* info) noexcept {
+  return (info->si_code == SI_QUEUE || info->si_code == SI_TIMER) &&
+         info->si_value.sival_ptr == &ours;
+}
+
+// So the kernel hands out one that it had no memory to describe: it may be anybody's.
+bool is_anonymous(const siginfo_t* info) noexcept {
+  return info->si_code == SI_USER && info->si_pid == 0;
+}
+
 void on_signal(int sig, siginfo_t* info, void* ctx) noexcept {
+  if (!is_ours(info)) {
+    forward(sig, info, ctx);
+    if (!is_anonymous(info)) return;
+  }
   thread_words* t = own_words();
   M* m = t->m;
-  const bool timer = info->si_code == SI_TIMER;
-  if (m == nullptr || (!timer && !m->signalled.exchange(false, memory_order_acq_rel))) {
-    forward(sig, info, ctx);
-    return;
-  }
+  if (m == nullptr) return;  // it has left weft since, or has the number of one that ended
   const int saved = errno;
   auto* u = static_cast<ucontext_t*>(ctx);
-  if (!timer) issue_again(u);
+  issue_again(u);
+  // What the one who asked had written before is seen here: the kernel's lock of the signals lies
+  // between.
   if (t->in_rt.load(memory_order_relaxed) != 0 || m->curg == nullptr) {
     t->attention.store(1, memory_order_relaxed);
   } else {
@@ -366,9 +382,14 @@ bool ask_to_stop(M* m) noexcept {
     arm_cpu_timer(m, 1);
     return true;
   }
-  m->signalled.store(true, memory_order_release);  // with on_signal
   chaos::point("preempt.post");
-  return ::syscall(SYS_tgkill, ::getpid(), tid, preempt_signal) == 0;
+  siginfo_t info = {};
+  info.si_signo = preempt_signal;
+  info.si_code = SI_QUEUE;
+  info.si_pid = ::getpid();
+  info.si_uid = ::getuid();
+  info.si_value.sival_ptr = &ours;
+  return ::syscall(SYS_rt_tgsigqueueinfo, info.si_pid, tid, preempt_signal, &info) == 0;
 }
 
 // Raw: libc's timer_create allocates.
@@ -378,6 +399,7 @@ void arm_cpu_timer(M* m, std::int64_t cpu_ns) noexcept {
     struct sigevent ev = {};
     ev.sigev_notify = SIGEV_THREAD_ID;
     ev.sigev_signo = preempt_signal;
+    ev.sigev_value.sival_ptr = &ours;
     ev._sigev_un._tid = m->tid.load(memory_order_relaxed);
     int id = -1;
     if (chaos::fault("timer_create") != 0 ||
