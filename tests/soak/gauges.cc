@@ -10,7 +10,7 @@
 //   warm-up was of seconds; a leak of 100 bytes a step would be hundreds of MiB an hour.
 // - threads: an M stays for a minute after its last use, so those of a busier phase are still
 //   there. Calls that block, hogs and threads of locked goroutines are some tens at once.
-// - descriptors: none. All that the runtime keeps for itself is open after the warm-up.
+// - descriptors: none. All that the runtime keeps for itself is open before (open_what_stays).
 #include "soak/gauges.h"
 
 #include <cstdio>

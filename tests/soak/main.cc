@@ -190,12 +190,14 @@ class soak {
       go({.name = leaky_name}, [sure] { (void)(sure ? chan<int>(nullptr) : chan<int>()).recv(); });
       ++counted.left_parked;
     }
+    open_what_stays();
     enter(stage::working);
     for (tally& t : tallies_) {
       for (int i = 0; i < t.what->lanes; ++i) {
         lanes.go([&t, &over, seed = r.next()] {
           lane l(t, seed);
-          while (!over) l.step();
+          do l.step();  // on a busy machine the phase may be over before it begins
+          while (!over);
         });
       }
     }

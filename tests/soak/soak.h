@@ -49,6 +49,9 @@ std::span<const workload> net_workloads();
 std::span<const workload> thread_workloads();
 std::span<const workload> look_workloads();
 
+// Has the runtime open all the descriptors that it keeps for itself.
+void open_what_stays();
+
 // How far a workload is. On a cache line of its own.
 struct alignas(64) tally {
   const workload* what = nullptr;
