@@ -219,6 +219,12 @@ bool count_spare(std::uint64_t room) noexcept {
   return true;
 }
 
+// For those that nobody has asked for yet.
+bool has_room_for_spares() noexcept {
+  return sched.mcount.load(memory_order_relaxed) + nprocs() <
+         sched.max_threads.load(memory_order_relaxed);
+}
+
 }  // namespace
 
 // No more before all of them have come: sysmon asks again if it was not enough. At the limit there
@@ -414,11 +420,18 @@ M* take_idle_m(P* p) noexcept {
   return m;
 }
 
+// The last idle M has gone, or there was none. Who computes is stopped only if somebody can take its
+// P, and once every CPU computes a thread takes ten milliseconds to come: it is made now.
+static void keep_a_spare() noexcept {
+  if (sched.preempt.load(memory_order_relaxed) && has_room_for_spares()) request_spares(1);
+}
+
 start_result start_m(P* p, bool spinning) noexcept {
   if (sched.forked) fatal("weft used in the child of a fork: only exec is possible there");
   sched.lock.lock();
   chaos::point("start_m.idle");
   M* m = take_idle_m(p);
+  const bool none_left = sched.nmidle == 0;
   // Before a new thread one that waits in place: making a thread takes locks of libc, which that
   // one may hold (DESIGN 4.1).
   M* kept = m == nullptr ? sched.kept.pop_front() : nullptr;
@@ -429,11 +442,13 @@ start_result start_m(P* p, bool spinning) noexcept {
       give_p(kept, p);
       return start_result::in_place;
     }
-    request_m(p);
+    keep_a_spare();
+    request_m(p);  // the maker takes the last request first
     return start_result::new_thread;
   }
   m->spinning.store(spinning, memory_order_relaxed);
   give_p(m, p);
+  if (none_left) keep_a_spare();
   return start_result::idle_m;
 }
 

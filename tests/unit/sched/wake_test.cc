@@ -87,30 +87,51 @@ TEST_F(Wake, AsksForNoMoreThreadsThanItHasPs) {
   for (std::thread& t : load) t.join();
 }
 
+std::uint32_t idle_ms() {
+  rt::sched.lock.lock();
+  const std::uint32_t n = rt::sched.nmidle;
+  rt::sched.lock.unlock();
+  return n;
+}
+
+// A thread takes long to come once every CPU computes: one is made with those that are to compute,
+// before anybody has to be stopped.
+TEST_F(Wake, OneIsInReserve) {
+  run_on(2, [] {
+    std::atomic<bool> there{false}, over{false};
+    scope s;
+    s.go([&] {
+      there = true;
+      while (!over) {
+      }
+    });
+    while (!there) {
+    }
+    EXPECT_TRUE(test::spin_until([] { return idle_ms() != 0; }));
+    EXPECT_EQ(rt::sched.idle.load().idle_ps, 0U);
+    over = true;
+  });
+}
+
 // Spares come as many as are asked for; no more are asked for before those have come, and none past
 // the limit, which would be fatal.
 TEST_F(Wake, SparesComeInNumber) {
   run_on(1, [] {
     yield();  // off the first thread, to one that is made for it
     const auto threads = [] { return rt::sched.mcount.load(rt::memory_order_relaxed); };
-    const auto idle = [] {
-      rt::sched.lock.lock();
-      const std::uint32_t n = rt::sched.nmidle;
-      rt::sched.lock.unlock();
-      return n;
-    };
-    const std::uint32_t before = threads(), idle_before = idle();
+    ASSERT_TRUE(eventually([] { return idle_ms() != 0; }));  // the one in reserve
+    const std::uint32_t before = threads(), idle_before = idle_ms();
     rt::request_spares(5);
     EXPECT_EQ(threads(), before + 5);
-    EXPECT_TRUE(eventually([&] { return idle() == idle_before + 5; }));
+    EXPECT_TRUE(eventually([&] { return idle_ms() == idle_before + 5; }));
     // The last ones before the limit, as many as there are Ps, are not for reserves.
     const std::size_t limit = set_max_threads(threads() + 2);
     rt::request_spares(5);
     EXPECT_EQ(threads(), before + 6);
-    EXPECT_TRUE(eventually([&] { return idle() == idle_before + 6; }));
+    EXPECT_TRUE(eventually([&] { return idle_ms() == idle_before + 6; }));
     rt::request_spares(5);  // but for the first of them
     EXPECT_EQ(threads(), before + 7);
-    EXPECT_TRUE(eventually([&] { return idle() == idle_before + 7; }));
+    EXPECT_TRUE(eventually([&] { return idle_ms() == idle_before + 7; }));
     rt::request_spares(5);
     EXPECT_EQ(threads(), before + 7);
     set_max_threads(limit);
