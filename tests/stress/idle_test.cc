@@ -48,7 +48,12 @@ TEST_P(Idle, AThousandWaitingUseNoCpu) {
   if (test::under_tsan) GTEST_SKIP() << "TSan's own thread never sleeps for long";
   // Less than a second would measure the moments at its ends.
   const std::int64_t time = std::max(second, duration_ns(3));
+  // Two milliseconds in ten seconds is what the build that users get may cost. Four of the five
+  // looks that ten seconds see come in the first three, each 50 to 100 us by the machine, so a
+  // shorter measurement has the same bound: a part of it by the time would be a bound on the CPU.
+  const double most = 2.0 * static_cast<double>(std::max(time, 10 * second)) / (10 * second);
   usage before{}, after{};
+  const auto used = [&] { return static_cast<double>(after.cpu - before.cpu) / ms; };
   test::run_clean(test::with_procs(procs()), [&] {
     event wake, done;
     scope s;
@@ -68,9 +73,14 @@ TEST_P(Idle, AThousandWaitingUseNoCpu) {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
         after = usage::now();
       } while (!asleep || after.naps - before.naps > 1);
-      before = after;
-      std::this_thread::sleep_for(std::chrono::nanoseconds(time));  // this is what is measured
-      after = usage::now();
+      // The kernel charges us with what it does meanwhile, pages that it takes back and fetches
+      // again among it: milliseconds now and then. What we use ourselves we use each time.
+      for (int round = 0; round < 3; ++round) {
+        before = usage::now();
+        std::this_thread::sleep_for(std::chrono::nanoseconds(time));  // this is what is measured
+        after = usage::now();
+        if (used() <= most) break;
+      }
       wake.set();
       done.set();
     });
@@ -78,20 +88,16 @@ TEST_P(Idle, AThousandWaitingUseNoCpu) {
     s.wait();
     meter.join();
   });
-  const double used = static_cast<double>(after.cpu - before.cpu) / ms;
   const std::int64_t naps = after.naps - before.naps;
-  std::printf("  %.3f ms of CPU and %lld wake-ups in %.0f s\n", used, static_cast<long long>(naps),
-              static_cast<double>(time) / second);
+  std::printf("  %.3f ms of CPU and %lld wake-ups in %.0f s\n", used(),
+              static_cast<long long>(naps), static_cast<double>(time) / second);
   // One nap of the meter's, and those of the look that comes 200 ms after everybody has gone to
   // sleep, 400 ms after that one, and so on.
   std::int64_t looks = 1;
   for (std::int64_t gap = 200 * ms, at = gap; at < time; gap *= 2, at += gap) ++looks;
   EXPECT_LE(naps, 1 + looks);
-  // Two milliseconds in ten seconds is what the build that users get may cost. Four of the five
-  // looks that ten seconds see come in the first three, each 50 to 100 us by the machine, so a
-  // shorter measurement has the same bound: a part of it by the time would be a bound on the CPU.
   if (!test::dev_build && !test::sanitized) {
-    EXPECT_LE(used, 2.0 * static_cast<double>(std::max(time, 10 * second)) / (10 * second));
+    EXPECT_LE(used(), most);
   }
 }
 WEFT_STRESS_PROCS(Idle);
