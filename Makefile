@@ -6,7 +6,7 @@
 #   test          the whole suite, release and dev builds
 #   asan, tsan    the whole suite under AddressSanitizer and UBSan, under ThreadSanitizer
 #   aarch64       cross build, unit tests under qemu-user
-#   clang         build with clang, warnings as errors
+#   clang         build with clang, warnings as errors: the library, its programs, and the tests that use it as users do
 #   check         layers, headers, format, tls, tidy: each a target of its own
 #   models        the protocols' models under Spin, to exhaustion, and their mutants
 #   mutants       the memory orders of the files under systematic test, each weakened: some test must fail
