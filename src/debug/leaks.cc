@@ -230,6 +230,7 @@ class look {
   bool see_goroutine(const G& g) noexcept;
   bool see_regions() noexcept;
   void hide(std::uintptr_t lo, std::uintptr_t hi) noexcept;
+  void hide_stack_below(std::uintptr_t top) noexcept;
   bool hide_ours() noexcept;
   void reach(std::uint32_t id) noexcept;
   void follow() noexcept;
@@ -534,9 +535,17 @@ void look::hide(std::uintptr_t lo, std::uintptr_t hi) noexcept {
   }
 }
 
+// What we use of a thread's stack, and old words below. A stack that somebody has made of his own
+// memory may be smaller and end at his data: nothing of that is hidden.
+void look::hide_stack_below(std::uintptr_t top) noexcept {
+  constexpr std::uintptr_t scheduler_stack = 64 * 1024;
+  regions_.for_each([&](const region& r) {
+    if (r.stack && top > r.lo && top <= r.hi) hide(std::max(r.lo, top - scheduler_stack), top);
+  });
+}
+
 // What the search through all mappings leaves out; sorted.
 bool look::hide_ours() noexcept {
-  constexpr std::uintptr_t scheduler_stack = 64 * 1024;
   std::size_t n = nthings_ + mallocs_.size() + chunk_registry.size() + nprocs() + 64;
   for (const M* m = sched.allm.load(memory_order_acquire); m != nullptr; m = m->all_next) n += 2;
   n += sched.gs.size() / slab<G>::per_block + 1;
@@ -558,7 +567,7 @@ bool look::hide_ours() noexcept {
   for (const M* m = sched.allm.load(memory_order_acquire); m != nullptr; m = m->all_next) {
     if (m->tid.load(memory_order_relaxed) == 0) continue;
     const auto top = reinterpret_cast<std::uintptr_t>(m->g0_top);
-    if (!m->on_system_stack && top != 0) hide(top - scheduler_stack, top);
+    if (!m->on_system_stack && top != 0) hide_stack_below(top);
     if (m->stopped_at == nullptr) hide(m->signals.lo(), m->signals.hi());
   }
   detail::each_uring_mapping([&](std::uintptr_t lo, std::uintptr_t hi) { hide(lo, hi); });
@@ -566,7 +575,7 @@ bool look::hide_ours() noexcept {
     const auto at = reinterpret_cast<std::uintptr_t>(&p_at(i)->blocks);
     hide(at, at + sizeof(block_cache));
   }
-  if (current_g() == nullptr) hide(own_frame_ - scheduler_stack, own_frame_);
+  if (current_g() == nullptr) hide_stack_below(own_frame_);
 #if defined(WEFT_ASAN)
   std::size_t scale = 0, offset = 0;
   __asan_get_shadow_mapping(&scale, &offset);

@@ -58,7 +58,8 @@ class line {
   std::string_view rest_;
 };
 
-bool parse(std::string_view text, region* out) noexcept {
+// *guard_end: where the last mapping that nobody can use has ended.
+bool parse(std::string_view text, region* out, std::uintptr_t* guard_end) noexcept {
   line l(text);
   out->lo = l.number(16);
   l.skip(1);
@@ -67,7 +68,9 @@ bool parse(std::string_view text, region* out) noexcept {
   l.word();  // offset
   l.word();  // device
   const std::string_view inode = l.word(), path = l.path();
+  if (access.starts_with("---")) *guard_end = out->hi;
   if (access.size() < 4 || access[0] != 'r') return false;
+  out->stack = path == "[stack]" || out->lo == *guard_end;
   const bool of_file = inode != "0", is_shared = access[3] == 's';
   // What cannot be written now may have been once, unless it is a file's.
   if (access[1] != 'w' && (of_file || path.starts_with("[v"))) return false;
@@ -98,6 +101,7 @@ bool list_regions(arena& memory, arena_list<region>& out) noexcept {
   auto* buf = static_cast<char*>(memory.raw(room));
   bool ok = buf != nullptr;
   std::size_t have = 0;
+  std::uintptr_t guard_end = 0;
   while (ok) {
     const long k = ::syscall(SYS_read, fd, buf + have, room - have);
     if (k < 0 && errno == EINTR) continue;
@@ -109,7 +113,7 @@ bool list_regions(arena& memory, arena_list<region>& out) noexcept {
       const auto* end = static_cast<const char*>(std::memchr(buf + at, '\n', have - at));
       if (end == nullptr) break;
       region r;
-      if (parse({buf + at, static_cast<std::size_t>(end - (buf + at))}, &r))
+      if (parse({buf + at, static_cast<std::size_t>(end - (buf + at))}, &r, &guard_end))
         ok = out.push(memory, r) != nullptr && ok;
       at = static_cast<std::size_t>(end - buf) + 1;
     }

@@ -27,6 +27,7 @@ struct region {
   bool sparse;  // private and of no file: what is not in memory or swapped out was never written
   bool device;  // cannot be read like memory
   kind what = kind::other;
+  bool stack = false;  // the first thread's, or with a guard just below it, as other threads' have
 };
 
 // Every mapping that can be read and may have been written to. False: nobody knows.

@@ -15,6 +15,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <thread>
+#include <ucontext.h>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -338,6 +339,43 @@ TEST(Conformance, LEK_no_false_alarm_signals) {
 }
 
 // -- LEK-04: how goroutines are leaked in the field
+
+// A stack that the program has made of its own memory, smaller than what a thread's has: what lies
+// below is the program's.
+struct alignas(4096) own_memory {
+  wait_group* only = nullptr;
+  char rest[4096 - sizeof(wait_group*)] = {};
+  char stack[48 * 1024] = {};
+};
+own_memory mine;
+ucontext_t before_it, on_it;
+
+TEST(Conformance, LEK_03_what_lies_below_a_small_stack_is_seen) {
+  if (sanitized) GTEST_SKIP() << "knows nothing of stacks by makecontext";
+  ASSERT_EQ(::getcontext(&on_it), 0);
+  on_it.uc_stack.ss_sp = mine.stack;
+  on_it.uc_stack.ss_size = sizeof mine.stack;
+  on_it.uc_link = &before_it;
+  ::makecontext(
+      &on_it,
+      [] {
+        run_clean(with_procs(2), [] {
+          go([] {
+            wait_group wg;
+            wg.add(1);
+            mine.only = &wg;
+            wipe_stack();
+            wg.wait();
+          });
+          EXPECT_TRUE(eventually([] { return debug::runtime_stats().waiting == 1; }));
+          EXPECT_EQ(debug::find_leaks().size(), 0U);
+          mine.only->done();
+          EXPECT_TRUE(eventually([] { return num_goroutines() == 1; }));
+        });
+      },
+      0);
+  ASSERT_EQ(::swapcontext(&before_it, &on_it), 0);
+}
 
 TEST(Conformance, LEK_04_a_range_that_nobody_closes) {
   expect_leaks("chan receive", 3, [] {
