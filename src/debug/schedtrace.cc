@@ -82,7 +82,10 @@ void print_sched(std::int64_t now, bool detail) noexcept {
   out << "SCHED " << (now - started) / 1'000'000 << "ms: gomaxprocs=" << n
       << " idleprocs=" << c.idle_ps << " threads=" << sched.mcount.load(memory_order_relaxed)
       << " spinningthreads=" << c.spinning << " needspinning=" << (c.need ? 1U : 0U)
-      << " idlethreads=" << idle_ms << " runqueue=" << sched.runq.size_hint();
+      << " idlethreads="
+      << idle_ms
+      // Those that wait in place are runnable and on no P's queue.
+      << " runqueue=" << sched.runq.size_hint() + sched.kept.size_hint();
   if (!detail) {
     out << " [ ";
     for (std::uint32_t i = 0; i < n; ++i) {

@@ -119,6 +119,7 @@ bool sleep_kept(M* m, G* g) noexcept {
     return false;
   }
   acquire_p(m, p);
+  p->count.latency.add(nanotime() - m->kept_since, 1);  // each one: stopping it cost far more
   g->kept = false;
   g->move_status(g_status::runnable, g_status::running);
   g->m.store(m, memory_order_relaxed);
