@@ -12,6 +12,11 @@
 
 namespace weft {
 
+// What a dying process says beside its first line, as Go's GOTRACEBACK: nothing; the goroutine that
+// fails (a deadlock and SIGQUIT show all); all of them; with the runtime's own functions; and then
+// SIGABRT instead of status 2, which leaves a core.
+enum class traceback : std::uint8_t { none, single, all, system, crash };
+
 struct config {
   int procs = 0;  // 0 = automatic: cgroup CPU limit and affinity, followed while running
   std::size_t stack_size =
@@ -25,9 +30,11 @@ struct config {
   bool scheddetail = false;      // with schedtrace: a line for each P, M and G too
   bool leakcheck = false;        // when main has returned: reports goroutines that are leaked
   bool attach = false;           // the tool `weft` may look at this process, see debug::attach
+  bool embedded = false;         // the process is a host's, who knows more: no deadlock is fatal
+  traceback level = traceback::single;  // WEFT_TRACEBACK
 
-  // WEFT_PROCS, WEFT_STACK, WEFT_MAX_THREADS, WEFT_PREEMPT, WEFT_DEBUG over the defaults. Throws
-  // std::invalid_argument that names the variable if one does not parse.
+  // WEFT_PROCS, WEFT_STACK, WEFT_MAX_THREADS, WEFT_PREEMPT, WEFT_TRACEBACK, WEFT_DEBUG over the
+  // defaults. Throws std::invalid_argument that names the variable if one does not parse.
   WEFT_API static config from_env();
 };
 

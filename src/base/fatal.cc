@@ -6,6 +6,9 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/atomic.h"
@@ -13,8 +16,9 @@
 
 namespace weft::rt {
 namespace {
-atomic<int> reporting{0};
+atomic<pid_t> reporter{0};
 atomic<fatal_hook> hook{nullptr};
+constinit int attempts = 0;  // the reporter's
 }  // namespace
 
 void printer::flush() noexcept {
@@ -33,25 +37,35 @@ void printer::flush() noexcept {
 
 void set_fatal_hook(fatal_hook h) noexcept { hook.store(h, memory_order_release); }
 
+// The reporter itself may come again: what it says may have been too much for the end of its stack,
+// and the handler of that fault says so.
 void begin_fatal() noexcept {
-  if (reporting.exchange(1, memory_order_acq_rel) != 0) {
+  const auto self = static_cast<pid_t>(::syscall(SYS_gettid));
+  pid_t first = 0;
+  if (!reporter.compare_exchange_strong(first, self, memory_order_acq_rel) && first != self) {
     for (;;) ::pause();  // the first reporter ends the process
   }
   // Nobody may be reading any more: the status is to be ours all the same.
-  sigset_t pipe;
-  sigemptyset(&pipe);
-  sigaddset(&pipe, SIGPIPE);
-  ::pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
+  const std::uint64_t pipe = std::uint64_t{1} << (SIGPIPE - 1);
+  ::syscall(SYS_rt_sigprocmask, SIG_BLOCK, &pipe, nullptr, sizeof pipe);
 }
 
 void end_fatal(bool all) noexcept {
-  if (fatal_hook h = hook.exchange(nullptr, memory_order_acq_rel)) h(all);
+  // A hook that fails is tried once more, from where its failure was noticed.
+  if (fatal_hook h = hook.load(memory_order_acquire); h != nullptr && attempts++ < 2) h(all);
   ::_exit(2);
 }
 
+// Without a printer, whose buffer may be more than is left of the stack. Nor does it, or
+// begin_fatal, call a function of libc for the first time: the loader takes 3 KiB of stack to find
+// one.
 void fatal(std::string_view what) noexcept {
   begin_fatal();
-  printer(2) << "fatal error: " << what << '\n';
+  constexpr std::string_view head = "fatal error: ";
+  iovec text[] = {{const_cast<char*>(head.data()), head.size()},
+                  {const_cast<char*>(what.data()), what.size()},
+                  {const_cast<char*>("\n"), 1}};
+  ::syscall(SYS_writev, 2, text, 3);
   end_fatal();
 }
 

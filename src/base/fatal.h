@@ -12,7 +12,7 @@
 namespace weft::rt {
 
 // A hook that adds to the report (the trace of the goroutine that fails, or of all of them); set
-// once, called at most once, with the text already on standard error.
+// once, called with the text already on standard error; once more if it fails itself.
 using fatal_hook = void (*)(bool all) noexcept;
 void set_fatal_hook(fatal_hook h) noexcept;
 

@@ -73,6 +73,7 @@ struct alignas(64) M {
   // -- signals: sysmon and stop-the-world ask, the handler answers (preempt.cc).
   atomic<std::uint32_t> evaded{0};   // so often the signal met it inside libc, and it was let go on
   const void* stopped_at = nullptr;  // the handler's ucontext_t while it is stopped there
+  atomic<bool> frozen{false};        // for good, for the report of a dying process
   atomic<thread_words*> words{nullptr};  // its thread's, for sysmon
   atomic<bool> leaving{false};           // its run is over, and it has not come to its last stop
   std::int64_t leaving_cpu =

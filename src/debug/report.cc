@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/print.h"
@@ -25,6 +26,7 @@
 #include "sched/last_words.h"
 #include "sched/procs.h"
 #include "sched/sched.h"
+#include "weft/run.hpp"
 
 namespace weft::rt {
 namespace {
@@ -54,20 +56,32 @@ void put_fd(void* to, const char* text, std::size_t n) {
 }
 
 // As still as it gets without waiting for anybody, or for a lock that the failing one may hold.
+// Those who call the runtime stop there; the others are made to stay where they are.
 void freeze() noexcept {
   if (!sched.active.load(memory_order_acquire)) return;
   sched.stopping.store(true, memory_order_seq_cst);
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < 40; ++round) {
     set_preempt_all();
-    bool runs = false;
-    for (std::uint32_t i = 0; i < nprocs(); ++i) {
-      const P* p = p_at(i);
-      const M* m = p != nullptr ? p->m.load(memory_order_acquire) : nullptr;  // with acquire_p
-      runs |= m != nullptr && (report.g == nullptr || m->curg != report.g);
-    }
-    if (!runs) return;
+    if (round >= 2 && freeze_others(report.g)) return;
     ::usleep(1000);
   }
+}
+
+// Nobody reads standard input any more. If the descriptors have run out, this is the one by which
+// the names of functions are read.
+void make_room_for_files() noexcept { ::close(0); }
+
+// The kernel's way to leave a core behind, and status 134 to a shell.
+[[noreturn]] void die_with_core() noexcept {
+  struct sigaction dfl {};
+  dfl.sa_handler = SIG_DFL;
+  ::sigaction(SIGABRT, &dfl, nullptr);
+  sigset_t abort_only;
+  sigemptyset(&abort_only);
+  sigaddset(&abort_only, SIGABRT);
+  ::pthread_sigmask(SIG_UNBLOCK, &abort_only, nullptr);
+  ::syscall(SYS_tgkill, ::getpid(), thread_id(), SIGABRT);
+  ::_exit(2);
 }
 
 void write_report() noexcept {
@@ -77,6 +91,10 @@ void write_report() noexcept {
   arena_list<lock_wait> cycles;
   g_record own;
   trace system;
+  const traceback level = sched.traceback;
+  make_room_for_files();
+  if (level >= traceback::all) report.all = true;
+  show_runtime_frames = level >= traceback::system;
   if (report.all) freeze();
   if (report.g != nullptr) {
     own = collector.record(*report.g, &report.regs, report.exact);
@@ -91,21 +109,26 @@ void write_report() noexcept {
   symbols names(memory, false);
   printer out(2);
   const text_sink sink{put_fd, &out};
-  if (report.g != nullptr) {
+  if (level == traceback::none) {
+    // The first line has been said.
+  } else if (report.g != nullptr) {
     sink << "\n";
     write(sink, own, names);
   } else if (!report.all) {
     sink << "\nruntime stack:\n";
     write(sink, system, names);
   }
-  oldest_first(memory, others).for_each([&](const g_record& g) {
-    sink << "\n";
-    write(sink, g, names);
-  });
-  write(sink, cycles);
+  if (level != traceback::none) {
+    oldest_first(memory, others).for_each([&](const g_record& g) {
+      sink << "\n";
+      write(sink, g, names);
+    });
+    write(sink, cycles);
+  }
   out.flush();
   flush_trace_on_fatal();
   remove_attach_socket();
+  if (level == traceback::crash) die_with_core();
 }
 
 void dump_thread(void*) noexcept {
@@ -122,7 +145,7 @@ void dump_thread(void*) noexcept {
 [[noreturn]] void post() noexcept {
   report.posted.store(1, memory_order_release);  // with dump_thread
   futex_wake(report.posted, 1);
-  for (;;) ::pause();
+  for (;;) futex_wait(report.posted, 1);  // not pause(): see fatal
 }
 
 // end_fatal's hook, on the stack of the one that fails.
@@ -142,6 +165,13 @@ void on_fatal(bool all) noexcept {
 
 void on_quit(int) {
   const int saved = errno;
+  if (sched.forked) {  // nobody is there to report: as if we had never been asked
+    struct sigaction dfl {};
+    dfl.sa_handler = SIG_DFL;
+    ::sigaction(SIGQUIT, &dfl, nullptr);
+    ::syscall(SYS_tgkill, ::getpid(), thread_id(), SIGQUIT);
+    return;
+  }
   static constinit atomic<bool> once{false};
   if (!once.exchange(true, memory_order_acq_rel)) {
     report.what = request::quit;
@@ -177,6 +207,7 @@ bool on_dump_thread() noexcept { return report.thread.load(memory_order_relaxed)
 void install_reports() noexcept {
   static constinit atomic<bool> done{false};
   if (done.exchange(true, memory_order_acq_rel)) return;
+  [[maybe_unused]] volatile int known = errno;  // who fails does not look it up first: see fatal
   if (const int err = start_service_thread(dump_thread, nullptr, "weft-dump"); err != 0)
     no_new_thread(err);
   set_fatal_hook(on_fatal);

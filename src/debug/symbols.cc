@@ -102,6 +102,7 @@ class symbols::text_buffer {
     } while (v != 0);
     return *this << std::string_view(tmp + n, sizeof tmp - n);
   }
+  std::size_t size() const noexcept { return n_; }
   std::string_view keep(arena& memory) const noexcept { return {memory.copy({text_, n_}), n_}; }
 
  private:
@@ -177,12 +178,16 @@ void symbols::describe(std::uintptr_t pc, std::uintptr_t look, place* out) noexc
     } else {
       (where << "0x").number(pc, 16);
     }
+    const std::size_t plain = where.size();
     if (symbol != nullptr) (where << " +0x").number(pc - start, 16);
     where << "\n";
     const std::string_view line = where.keep(memory_);
     const std::string_view call = f.inlined ? "(...)\n" : "()\n";
-    all << name << call << line;
-    if (!is_hidden(name)) shown << name << call << line;
+    // Go gives the distance from the function's start for those that have one of their own.
+    const std::string_view file =
+        f.inlined ? line.substr(0, plain) : line.substr(0, line.size() - 1);
+    all << name << call << file << "\n";
+    if (!is_hidden(name)) shown << name << call << file << "\n";
     if (out->creator.empty() && !is_starter(name)) {
       out->creator = name;
       out->created_at = line;

@@ -20,7 +20,7 @@ class demangler;
 
 // What a trace says of one address.
 struct place {
-  std::string_view lines;       // "f(...)\n\t/path/file.cc:42 +0x1f\n", inlined calls first
+  std::string_view lines;       // "f()\n\t/path/file.cc:42 +0x1f\n", inlined calls first
   std::string_view all_lines;   // with the runtime's own functions too
   std::string_view creator;     // the innermost function that is not ours: "f"
   std::string_view created_at;  // and its line: "\t/path/file.cc:42 +0x1f\n"

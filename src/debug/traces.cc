@@ -9,6 +9,8 @@
 
 #include <algorithm>
 
+#include "debug/regions.h"
+#include "os/thread.h"
 #include "sched/bubble.h"
 #include "sched/sched.h"
 
@@ -23,6 +25,22 @@ const void* where_stopped(const G& g) noexcept {
     if (m->curg == &g) at = m->stopped_at;
   });
   return at;
+}
+
+// The same in a process that ends; null: it could not be made to stay.
+const void* frozen_at(const G& g) noexcept {
+  const M* m = g.m.load(memory_order_relaxed);
+  return m != nullptr && m->frozen.load(memory_order_acquire) ? m->stopped_at : nullptr;
+}
+
+// Of one that sleeps in the kernel, which tells two of its registers. The frames of functions that
+// find theirs by another one cannot be followed.
+asleep_in where_asleep(const G& g) noexcept {
+  const M* m = g.m.load(memory_order_relaxed);
+  const pid_t tid = m != nullptr ? m->tid.load(memory_order_relaxed) : 0;
+  if (tid == 0) return {};
+  const asleep_in a = rt::where_asleep(tid);
+  return a.call >= 0 && a.sp >= g.stk.lo && a.sp < g.stk.hi ? a : asleep_in{};
 }
 
 // Where a goroutine's saved registers and innermost frames lie.
@@ -41,12 +59,16 @@ bool is_bottom(std::uintptr_t pc) noexcept {
   return pc - reinterpret_cast<std::uintptr_t>(&weft_guarded_call) < 32;
 }
 
-// A plain thread's stack has no bounds that could be had cheaply: as far as can be read.
-std::uintptr_t readable_end(std::uintptr_t sp) noexcept {
+// A plain thread's stack has no bounds that could be had cheaply: as far as can be read. One that
+// has run over its end has its stack pointer below, by a frame.
+span readable_from(std::uintptr_t sp) noexcept {
+  constexpr std::size_t large_frame = 64 * 1024;
   const std::size_t page = page_size();
-  std::uintptr_t end = sp & ~(page - 1);
+  std::uintptr_t at = sp & ~(page - 1);
+  while (at < sp + large_frame && !is_readable(at)) at += page;
+  std::uintptr_t end = at;
   for (int i = 0; i < 256 && is_readable(end); ++i) end += page;
-  return end;
+  return {std::max(at, sp), end};
 }
 
 }  // namespace
@@ -56,14 +78,16 @@ bool trace_collector::same_as_last(const std::uintptr_t* pcs, std::uint32_t n) c
 }
 
 trace trace_collector::of_thread(const registers& here, bool exact) noexcept {
-  return walk({here, here.sp(), readable_end(here.sp()), exact, cache_}, exact);
+  const span s = readable_from(here.sp());
+  return walk({here, s.lo, s.hi, exact, cache_}, exact);
 }
 
 trace trace_collector::of_running(const G& g, const registers& here, bool exact) noexcept {
   if (here.sp() >= g.stk.base && here.sp() <= g.stk.hi)  // its guard included: an overflow
     return walk({here, here.sp(), g.stk.hi, exact, cache_}, exact);
   // Inside on_system_stack: what is below stands on its own stack.
-  stack_walk w(here, here.sp(), readable_end(here.sp()), exact, cache_);
+  const span s = readable_from(here.sp());
+  stack_walk w(here, s.lo, s.hi, exact, cache_);
   w.then(g.stk.lo, g.stk.hi);
   return walk(w, exact);
 }
@@ -116,11 +140,17 @@ WEFT_READS_STACKS g_record trace_collector::record(const G& g, const registers* 
   } else if (r.status != g_status::runnable || g.kept) {
     // In a system call, or computing on without a P: the thread goes its own way, and may be about
     // to queue up. It has when it is runnable (queue_kept).
-    const void* at = r.status == g_status::runnable ? where_stopped(g) : nullptr;
-    r.elsewhere = at == nullptr;
+    const void* at = r.status == g_status::runnable ? where_stopped(g) : frozen_at(g);
     if (at != nullptr) {
-      const registers regs = registers_in_signal(at);
-      if (regs.sp() >= g.stk.lo && regs.sp() < g.stk.hi) r.stack = of_running(g, regs, true);
+      r.stack = of_running(g, registers_in_signal(at), true);
+    } else if (const asleep_in a = where_asleep(g); a.pc != 0) {
+      registers regs;
+      regs.r[cfi_pc] = a.pc;
+      regs.r[cfi_sp] = a.sp;
+      r.stack = of_running(g, regs, true);
+      r.elsewhere = where_asleep(g) != a;  // it has gone on meanwhile
+    } else {
+      r.elsewhere = true;
     }
     return r;
   }
@@ -156,6 +186,8 @@ WEFT_READS_STACKS std::size_t trace_collector::all(arena_list<g_record>& out, co
   return 0;
 }
 
+constinit bool show_runtime_frames = false;
+
 oldest_first::oldest_first(arena& memory, const arena_list<g_record>& list) noexcept
     : list_(list), sorted_(memory.array<const g_record*>(list.size())) {
   if (sorted_ == nullptr) return;
@@ -180,15 +212,53 @@ const text_sink& text_sink::operator<<(std::uint64_t v) const {
   return *this << std::string_view(tmp + n, sizeof tmp - n);
 }
 
+namespace {
+
+// Of the text of a place, which has two lines for each function.
+std::uint64_t functions_in(std::string_view lines) noexcept {
+  return static_cast<std::uint64_t>(std::count(lines.begin(), lines.end(), '\n')) / 2;
+}
+
+// Without its first n.
+std::string_view from_function(std::string_view lines, std::uint64_t n) noexcept {
+  for (std::uint64_t i = 0; i < 2 * n; ++i) lines.remove_prefix(lines.find('\n') + 1);
+  return lines;
+}
+
+}  // namespace
+
 void write(const text_sink& out, const trace& t, symbols& names) {
-  bool any = false;
-  for (std::uint32_t i = 0; i < t.n && !any; ++i)
-    any = !names.at(t.pcs[i], i == 0 && t.exact).lines.empty();
+  const auto place_of = [&](std::uint32_t i) -> const place& {
+    return names.at(t.pcs[i], i == 0 && t.exact);
+  };
+  bool all = true;
+  for (std::uint32_t i = 0; i < t.n && all; ++i) all = place_of(i).lines.empty();
+  const auto lines_of = [&](std::uint32_t i) {
+    return all || show_runtime_frames ? place_of(i).all_lines : place_of(i).lines;
+  };
+  std::uint64_t known = 0;
+  for (std::uint32_t i = 0; i < t.n; ++i) known += functions_in(lines_of(i));
+  const bool elides = known + t.elided > 2 * trace::shown && known >= 2 * trace::shown;
+  const std::uint64_t last_begin = elides ? known - trace::shown : 0;
+  std::uint64_t at = 0;
   for (std::uint32_t i = 0; i < t.n; ++i) {
-    const place& p = names.at(t.pcs[i], i == 0 && t.exact);
-    out << (any ? p.lines : p.all_lines);
-    if (i + 1 == trace::inner && t.elided != 0)
-      out << "..." << std::uint64_t{t.elided} << " frames elided...\n";
+    std::string_view lines = lines_of(i);
+    const std::uint64_t n = functions_in(lines);
+    if (!elides) {
+      out << lines;
+      if (t.elided != 0 && i + 1 == trace::inner)
+        out << "..." << std::uint64_t{t.elided} << " frames elided...\n";
+      continue;
+    }
+    if (at < trace::shown) {
+      const std::uint64_t first = std::min(n, trace::shown - at);
+      const std::string_view rest = from_function(lines, first);
+      out << lines.substr(0, lines.size() - rest.size());
+      if (at + n >= trace::shown)
+        out << "..." << known - 2 * trace::shown + t.elided << " frames elided...\n";
+    }
+    if (at + n > last_begin) out << from_function(lines, at < last_begin ? last_begin - at : 0);
+    at += n;
   }
 }
 

@@ -15,9 +15,12 @@
 
 namespace weft::rt {
 
-// A stack, innermost frame first: all of it, or of more than 100 frames the 50 at either end.
+// A stack, innermost frame first: all of it, or of a deep one the frames at either end. Those are
+// more than are shown, because what is counted there is the user's functions: some frames hold none
+// of them, some several.
 struct trace {
-  static constexpr std::size_t inner = 50, outer = 50;
+  static constexpr std::size_t inner = 100, outer = 100;  // collected
+  static constexpr std::uint64_t shown = 50;              // at either end, of more than twice that
   const std::uintptr_t* pcs = nullptr;
   std::uint32_t n = 0;
   std::uint32_t elided = 0;
@@ -98,6 +101,7 @@ struct text_sink {
   const text_sink& operator<<(std::uint64_t v) const;
 };
 
+extern bool show_runtime_frames;  // set before anything is written (report.cc)
 void write(const text_sink& out, const trace& t, symbols& names);
 void write(const text_sink& out, const g_record& g, symbols& names);
 

@@ -7,7 +7,9 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <ctime>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/prctl.h>
@@ -154,6 +156,40 @@ std::int64_t thread_cpu_ns(pid_t tid) noexcept {
   if (::clock_gettime(thread_cpu_clock(tid), &ts) != 0) ts = {};
   errno = saved;
   return static_cast<std::int64_t>(ts.tv_sec) * 1'000'000'000 + ts.tv_nsec;
+}
+
+// "0 0x3 0x7ffd... ... 0x<sp> 0x<pc>\n" or "running\n"; "-1 ..." is one that waits for a page.
+asleep_in where_asleep(pid_t tid) noexcept {
+  char path[64] = "/proc/self/task/";
+  char* end = path + std::strlen(path);
+  char digits[12];
+  int n = 0;
+  for (auto t = static_cast<std::uint32_t>(tid); t != 0; t /= 10)
+    digits[n++] = static_cast<char>('0' + t % 10);
+  while (n > 0) *end++ = digits[--n];
+  std::memcpy(end, "/syscall", sizeof "/syscall");
+  const int saved = errno;
+  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  char text[256];
+  const ssize_t k = fd >= 0 ? ::read(fd, text, sizeof text - 1) : -1;
+  if (fd >= 0) ::close(fd);
+  errno = saved;
+  asleep_in a;
+  if (k <= 0) return a;
+  text[k] = '\0';
+  a.call = asleep_in::runs;
+  if (text[0] < '0' || text[0] > '9') return a;
+  const char* at = text;
+  for (a.call = 0; *at >= '0' && *at <= '9'; ++at) a.call = a.call * 10 + (*at - '0');
+  // The last two of the numbers behind it.
+  while (std::strncmp(at, " 0x", 3) == 0) {
+    std::uintptr_t v = 0;
+    for (at += 3; (*at >= '0' && *at <= '9') || (*at >= 'a' && *at <= 'f'); ++at)
+      v = v << 4 | static_cast<std::uintptr_t>(*at <= '9' ? *at - '0' : *at - 'a' + 10);
+    a.sp = a.pc;
+    a.pc = v;
+  }
+  return a;
 }
 
 pid_t thread_id() noexcept { return static_cast<pid_t>(::syscall(SYS_gettid)); }

@@ -29,4 +29,13 @@ clockid_t thread_cpu_clock(pid_t tid) noexcept;
 // CPU time that a thread of this process has used, in nanoseconds; 0 if it is gone.
 std::int64_t thread_cpu_ns(pid_t tid) noexcept;
 
+// The system call that a thread of this process sleeps in, and where its user code stands.
+struct asleep_in {
+  static constexpr long runs = -1, unknown = -2;  // unknown: the kernel does not say
+  long call = unknown;
+  std::uintptr_t sp = 0, pc = 0;
+  friend bool operator==(const asleep_in&, const asleep_in&) = default;
+};
+asleep_in where_asleep(pid_t tid) noexcept;
+
 }  // namespace weft::rt

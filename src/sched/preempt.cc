@@ -305,6 +305,19 @@ bool is_anonymous(const siginfo_t* info) noexcept {
   return info->si_code == SI_USER && info->si_pid == 0;
 }
 
+constinit atomic<bool> dying{false};
+
+// The process is being reported on and ends: where everybody stands is all that matters, what a
+// call returns is not. In the middle of the runtime it may have a lock, or a list in hand that the
+// report reads: it is asked again a moment later. On its system stack it may be for ever.
+void freeze_here(M* m, const thread_words* t, const ucontext_t* u) noexcept {
+  if (m->curg == nullptr) return;
+  if (t->in_rt.load(memory_order_relaxed) != 0 && !m->on_system_stack) return;
+  m->stopped_at = u;
+  m->frozen.store(true, memory_order_release);  // with frozen_at (traces.cc)
+  for (;;) ::pause();
+}
+
 void on_signal(int sig, siginfo_t* info, void* ctx) noexcept {
   if (!is_ours(info)) {
     forward(sig, info, ctx);
@@ -315,6 +328,7 @@ void on_signal(int sig, siginfo_t* info, void* ctx) noexcept {
   if (m == nullptr) return;  // it has left weft since, or has the number of one that ended
   const int saved = errno;
   auto* u = static_cast<ucontext_t*>(ctx);
+  if (dying.load(memory_order_acquire)) freeze_here(m, t, u);  // with freeze_others
   issue_again(u);
   // What the one who asked had written before is seen here: the kernel's lock of the signals lies
   // between.
@@ -375,6 +389,16 @@ void know_libraries() noexcept {
       nullptr);
 }
 
+static bool send_to(pid_t tid) noexcept {
+  siginfo_t info = {};
+  info.si_signo = preempt_signal;
+  info.si_code = SI_QUEUE;
+  info.si_pid = ::getpid();
+  info.si_uid = ::getuid();
+  info.si_value.sival_ptr = &ours;
+  return ::syscall(SYS_rt_tgsigqueueinfo, info.si_pid, tid, preempt_signal, &info) == 0;
+}
+
 bool ask_to_stop(M* m) noexcept {
   const pid_t tid = m->tid.load(memory_order_relaxed);
   if (tid == 0) return false;
@@ -383,13 +407,21 @@ bool ask_to_stop(M* m) noexcept {
     return true;
   }
   chaos::point("preempt.post");
-  siginfo_t info = {};
-  info.si_signo = preempt_signal;
-  info.si_code = SI_QUEUE;
-  info.si_pid = ::getpid();
-  info.si_uid = ::getuid();
-  info.si_value.sival_ptr = &ours;
-  return ::syscall(SYS_rt_tgsigqueueinfo, info.si_pid, tid, preempt_signal, &info) == 0;
+  return send_to(tid);
+}
+
+// Looks at what others are writing: nobody waits for anybody any more.
+__attribute__((no_sanitize("thread"))) bool freeze_others(const G* except) noexcept {
+  dying.store(true, memory_order_release);  // with on_signal
+  bool all = true;
+  for (M* m = sched.allm.load(memory_order_acquire); m != nullptr; m = m->all_next) {
+    const pid_t tid = m->tid.load(memory_order_relaxed);
+    const bool stands = m->kept || m->frozen.load(memory_order_relaxed);
+    if (tid == 0 || m->curg == nullptr || m->curg == except || stands) continue;
+    all = false;
+    send_to(tid);
+  }
+  return all;
 }
 
 // Raw: libc's timer_create allocates.

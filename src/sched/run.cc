@@ -90,6 +90,8 @@ void start_world(const config& c, M* m) {
   sched.preempt.store(c.preempt, memory_order_relaxed);
   sched.shuffle = c.shuffle != 0;
   sched.leakcheck = c.leakcheck;
+  sched.embedded = c.embedded;
+  sched.traceback = c.level;
   sched.trace_ns.store(std::int64_t{c.schedtrace} * 1'000'000, memory_order_relaxed);
   sched.trace_detail.store(c.scheddetail, memory_order_relaxed);
   sched.max_threads.store(
@@ -370,6 +372,20 @@ std::size_t parse(const char* var, const char* text, bool units) {
   return v << shift;
 }
 
+traceback parse_level(std::string_view text) {
+  constexpr std::string_view names[] = {"none", "single", "all", "system", "crash"};
+  for (std::size_t i = 0; i < std::size(names); ++i) {
+    if (text == names[i]) return static_cast<traceback>(i);
+  }
+  // Go's numbers.
+  for (const auto& [number, level] :
+       {std::pair("0", traceback::none), {"1", traceback::all}, {"2", traceback::system}}) {
+    if (text == number) return level;
+  }
+  throw std::invalid_argument("WEFT_TRACEBACK=" + std::string(text) +
+                              ": expected none, single, all, system or crash");
+}
+
 // name=value,name=value
 void parse_debug(config& c, std::string_view text) {
   while (!text.empty()) {
@@ -387,10 +403,12 @@ void parse_debug(config& c, std::string_view text) {
       c.leakcheck = parse("WEFT_DEBUG: leakcheck", item.c_str() + eq + 1, false) != 0;
     } else if (item.substr(0, eq) == "attach" && eq != std::string::npos) {
       c.attach = parse("WEFT_DEBUG: attach", item.c_str() + eq + 1, false) != 0;
+    } else if (item.substr(0, eq) == "embedded" && eq != std::string::npos) {
+      c.embedded = parse("WEFT_DEBUG: embedded", item.c_str() + eq + 1, false) != 0;
     } else if (!item.empty()) {
-      throw std::invalid_argument(
-          "WEFT_DEBUG: unknown setting '" + item +
-          "'; there are: shuffle=SEED, schedtrace=MS, scheddetail=1, leakcheck=1, attach=1");
+      throw std::invalid_argument("WEFT_DEBUG: unknown setting '" + item +
+                                  "'; there are: shuffle=SEED, schedtrace=MS, scheddetail=1, "
+                                  "leakcheck=1, attach=1, embedded=1");
     }
   }
 }
@@ -415,6 +433,8 @@ config config::from_env() {
   if (const char* v = std::getenv("WEFT_PREEMPT"); v != nullptr && *v != '\0') {
     c.preempt = parse("WEFT_PREEMPT", v, false) != 0;
   }
+  if (const char* v = std::getenv("WEFT_TRACEBACK"); v != nullptr && *v != '\0')
+    c.level = parse_level(v);
   if (const char* v = std::getenv("WEFT_DEBUG"); v != nullptr) parse_debug(c, v);
   return c;
 }

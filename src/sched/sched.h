@@ -36,6 +36,10 @@
 #include "os/mutex.h"
 #include "sched/kept.h"
 
+namespace weft {
+enum class traceback : std::uint8_t;  // run.hpp
+}
+
 namespace weft::rt {
 
 struct sched_state {
@@ -122,6 +126,8 @@ struct sched_state {
       mask{};  // of the thread that called run, and so of every M: children inherit it (SYS-05)
   bool shuffle = false;                   // runnext or the ring, by coin
   bool leakcheck = false;                 // report_leaks when main has returned
+  bool embedded = false;                  // check_dead looks for nothing
+  weft::traceback traceback{1};           // what a report shows: single, until a run says more
   bool forked = false;                    // we are the child of a fork
   atomic<std::uint32_t> wanted_procs{0};  // set_procs before a run; 0: automatic
   atomic<bool> procs_auto{true};
@@ -291,6 +297,9 @@ class p_lent {
 // -- preempt.cc
 void start_preemption() noexcept;  // once a process
 bool ask_to_stop(M* m) noexcept;   // a signal, if it may have one
+// In a process that ends: every thread with a goroutine, wherever it is, is made to stay there and
+// show its registers. One round; true: all do.
+bool freeze_others(const G* except) noexcept;
 void arm_cpu_timer(M* m,
                    std::int64_t cpu_ns) noexcept;  // the same signal, after that much computing
 void forget_cpu_timer(M* m) noexcept;

@@ -33,7 +33,6 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
-#include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -100,29 +99,9 @@ std::uint64_t steps_of(const P* p) noexcept {
 
 // -- asleep?
 
-constexpr long unreadable = -2;
-
-// The number of the system call that the thread sleeps in, or -1: it runs, or nobody can tell.
-long sleeps_in(const M* m) noexcept {
-  char path[64] = "/proc/self/task/";
-  char* end = path + std::strlen(path);
-  char digits[12];
-  int n = 0;
-  for (auto t = static_cast<std::uint32_t>(m->tid.load(memory_order_relaxed)); t != 0; t /= 10)
-    digits[n++] = static_cast<char>('0' + t % 10);
-  while (n > 0) *end++ = digits[--n];
-  std::memcpy(end, "/syscall", sizeof "/syscall");
-  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
-  char text[32];
-  const ssize_t k = fd >= 0 ? ::read(fd, text, sizeof text) : -1;
-  if (fd >= 0) ::close(fd);
-  if (k <= 0) return unreadable;
-  if (text[0] < '0' || text[0] > '9') return -1;  // "running"
-  long nr = 0;
-  for (ssize_t i = 0; i < k && text[i] >= '0' && text[i] <= '9'; ++i)
-    nr = nr * 10 + (text[i] - '0');
-  return nr;
-}
+// The number of the system call that the thread sleeps in, or that it runs, or that nobody can
+// tell.
+long sleeps_in(const M* m) noexcept { return where_asleep(m->tid.load(memory_order_relaxed)).call; }
 
 // The next look decides whether it sleeps. Not put off by a second call before that look.
 void watch_closely(const M* m, watched& w, std::int64_t now) noexcept {
@@ -156,7 +135,7 @@ bool sample(M* m, watched& w, std::int64_t now) noexcept {
   }
   w.next_sample = now + w.interval;
   // Where nobody can tell, a thread that waits for a CPU looks asleep too: only long sleep counts.
-  if (nr == unreadable && now - w.since < 2 * millisecond) return false;
+  if (nr == asleep_in::unknown && now - w.since < 2 * millisecond) return false;
   P* taken = take_from_sleeper(m);
   if (taken == nullptr) return false;
   if (sched.preempt.load(memory_order_relaxed)) arm_cpu_timer(m, 2 * millisecond);

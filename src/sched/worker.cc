@@ -420,8 +420,8 @@ M* take_idle_m(P* p) noexcept {
   return m;
 }
 
-// The last idle M has gone, or there was none. Who computes is stopped only if somebody can take its
-// P, and once every CPU computes a thread takes ten milliseconds to come: it is made now.
+// The last idle M has gone, or there was none. Who computes is stopped only if somebody can take
+// its P, and once every CPU computes a thread takes ten milliseconds to come: it is made now.
 static void keep_a_spare() noexcept {
   if (sched.preempt.load(memory_order_relaxed) && has_room_for_spares()) request_spares(1);
 }

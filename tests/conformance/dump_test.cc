@@ -8,6 +8,8 @@
 #include <regex>
 #include <string>
 #include <thread>
+#include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include "sched/sched.h"
@@ -137,6 +139,64 @@ TEST(Conformance, DED_09_long_traces_keep_both_ends) {
     // The innermost and the outermost are there.
     EXPECT_TRUE(matches(text, "^goroutine 1 \\[running\\]:\n.*debug::dump")) << text.substr(0, 300);
     EXPECT_TRUE(matches(text, "run_clean|TestBody"));
+  });
+}
+
+// n frames in all below dump's: those of at_depth, and the ones that main has anyway.
+std::pair<int, int> shown_and_elided(const std::string& text) {
+  const std::string own = text.substr(0, text.find("\n\n"));
+  std::smatch m;
+  const bool any =
+      std::regex_search(own, m, std::regex("\n\\.\\.\\.(\\d+) frames elided\\.\\.\\.\n"));
+  int shown = 0;
+  for (std::size_t at = 0; (at = own.find("\n\t", at)) != std::string::npos; ++at) ++shown;
+  return {shown, any ? std::stoi(m[1]) : 0};
+}
+
+TEST(Conformance, DED_09_a_hundred_frames_are_whole) {
+  run_clean([] {
+    const auto [base, none] = shown_and_elided(at_depth(0));
+    ASSERT_EQ(none, 0);
+    ASSERT_LT(base, 90);
+    const auto [deeper, _] = shown_and_elided(at_depth(50));
+    const int each = (deeper - base) / 50;  // inlined calls are frames, too
+    ASSERT_GE(each, 1);
+    for (const int over : {0, 1, 10}) {
+      const int depth = (100 - base) / each + over;
+      const int frames = base + depth * each;
+      const auto [shown, elided] = shown_and_elided(at_depth(depth));
+      EXPECT_EQ(shown, std::min(frames, 100)) << depth;
+      EXPECT_EQ(elided, std::max(frames - 100, 0)) << depth;
+    }
+  });
+}
+
+[[gnu::noinline]] void reads(int fd) {
+  char c;
+  const ssize_t n = ::read(fd, &c, 1);
+  EXPECT_EQ(n, 1);
+}
+
+// Nobody sends a signal to one that sleeps in a call; the kernel says where it stands.
+TEST(Conformance, DED_09_those_in_a_call_have_a_stack) {
+  run_clean([] {
+    int ends[2];
+    ASSERT_EQ(::pipe(ends), 0);
+    scope s;
+    s.go([&] { reads(ends[0]); });
+    s.go([&] { blocking([&] { reads(ends[0]); }); });
+    const auto in_read = [] {
+      const std::string text = dumped();
+      int n = 0;
+      for (std::size_t at = 0; (at = text.find("read()\n", at)) != std::string::npos; ++at) ++n;
+      return n;
+    };
+    EXPECT_TRUE(eventually([&] { return in_read() == 2; })) << dumped();
+    EXPECT_EQ(dumped().find("stack unavailable"), std::string::npos);
+    ASSERT_EQ(::write(ends[1], "xx", 2), 2);
+    s.wait();
+    ::close(ends[0]);
+    ::close(ends[1]);
   });
 }
 

@@ -2,6 +2,7 @@
 // DED: nobody can run any more, and the report says so; and those cases in which somebody still
 // can. SIGQUIT.
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <gtest/gtest.h>
 #include <regex>
@@ -22,6 +23,13 @@ std::size_t count(const std::string& text, const std::string& what) {
   std::size_t n = 0;
   for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += what.size()) ++n;
   return n;
+}
+
+outcome run_with(const char* variable, const char* value, const char* program, const char* how) {
+  ::setenv(variable, value, 1);
+  outcome o = run_crash(program, {how});
+  ::unsetenv(variable);
+  return o;
 }
 
 void expect_deadlock(const outcome& o, const std::string& head) {
@@ -138,6 +146,13 @@ TEST(Conformance, DED_04_a_thread_that_may_still_send) {
   EXPECT_EQ(o.err, "") << o;
 }
 
+TEST(Conformance, DED_04_a_host_that_owns_the_process) {
+  const outcome o = run_crash("deadlock", {"embedded"});
+  EXPECT_EQ(o.status, 7) << o;
+  EXPECT_EQ(o.err, "") << o;
+  expect_deadlock(run_with("WEFT_DEBUG", "embedded=0", "deadlock", "receive"), asleep);
+}
+
 TEST(Conformance, DED_04_a_timer_is_pending) {
   const outcome o = run_crash("deadlock", {"timer"});
   EXPECT_EQ(o.status, 0) << o;
@@ -209,8 +224,86 @@ TEST(Conformance, DED_08_one_that_computes_is_listed) {
   const outcome o = run_crash("quit", {"busy"});
   EXPECT_EQ(o.status, 2) << o;
   // It may just have been stopped for the sake of another.
-  const std::regex hog(R"(\ngoroutine \d+ "hog" \[runn(ing|able)\]:\n)");
+  const std::regex hog(
+      R"(\ngoroutine \d+ "hog" \[runn(ing|able)\]:\n.*operator\(\).*\n\t/.*/quit\.cc:)");
   EXPECT_TRUE(std::regex_search(o.err, hog)) << o;
+}
+
+// The part of a report that is about one goroutine of that name, wherever it stands.
+std::vector<std::string> blocks(const std::string& text, const std::string& name) {
+  std::vector<std::string> found;
+  for (std::size_t at = 0; (at = text.find("\ngoroutine ", at)) != std::string::npos; ++at) {
+    const std::string block = text.substr(at + 1, text.find("\n\n", at) - at);
+    if (block.substr(0, block.find('\n')).find('"' + name + '"') != std::string::npos)
+      found.push_back(block);
+  }
+  return found;
+}
+
+TEST(Conformance, DED_08_everybody_is_shown_wherever_he_is) {
+  if (under_tsan) GTEST_SKIP() << tsan_keeps_back;
+  const outcome o = run_crash("quit", {"all"});
+  EXPECT_EQ(o.status, 2) << o;
+  EXPECT_EQ(count(o.err, "stack unavailable"), 0U) << o;
+  const auto expect = [&](const char* name, std::size_t n, const char* frames) {
+    const std::vector<std::string> them = blocks(o.err, name);
+    EXPECT_EQ(them.size(), n) << name << o;
+    for (const std::string& b : them)
+      EXPECT_TRUE(std::regex_search(b, std::regex(frames))) << name << '\n' << b;
+  };
+  expect("hog", 4, R"(^goroutine.*\n.*spin\(\)\n\t/.*/quit\.cc:\d+)");
+  expect("deep", 2, R"(spin\(.*\)\n\t(.*\n)+.*on_its_system_stack\(\)\n)");
+  expect("reader", 1, R"(read\(\)\n\t.*\n.*in_a_call\(\)\n)");
+  expect("caller", 1, R"(read\(\)\n\t.*\n(.*\n)*.*in_a_call\(.*\)\n)");
+}
+
+// -- traceback levels
+
+TEST(Conformance, DED_08_in_crash_mode_it_ends_with_a_core) {
+  if (under_tsan) GTEST_SKIP() << tsan_keeps_back;
+  const outcome o = run_with("WEFT_TRACEBACK", "crash", "quit", "busy");
+  EXPECT_EQ(o.signal, SIGABRT) << o;
+  EXPECT_TRUE(o.err.starts_with("SIGQUIT: quit\n\ngoroutine ")) << o;
+  EXPECT_NE(o.err.find("weft::rt::"), std::string::npos) << o;  // the runtime's own functions, too
+}
+
+TEST(Report, TracebackLevels) {
+  const auto said = [](const char* level) {
+    const outcome o = run_with("WEFT_TRACEBACK", level, "uncaught", "beside-others");
+    EXPECT_EQ(o.status, 2) << level << o;
+    EXPECT_TRUE(o.err.starts_with("panic: alone\n")) << level << o;
+    return o.err;
+  };
+  EXPECT_EQ(said("none"), "panic: alone\n");
+  EXPECT_EQ(count(said("single"), "\ngoroutine "), 1U);
+  const std::string all = said("all"), system = said("system");
+  EXPECT_EQ(count(all, "\ngoroutine "), 4U) << all;
+  EXPECT_EQ(count(all, "weft::rt::"), 0U) << all;
+  EXPECT_EQ(count(system, "\ngoroutine "), 4U) << system;
+  EXPECT_GT(count(system, "weft::rt::"), 0U) << system;
+}
+
+TEST(Report, AChildOfAForkEndsBySigquit) {
+  EXPECT_EQ(run_crash("quit", {"child"}).status, SIGQUIT);
+}
+
+// -- a report where little is left
+
+TEST(Report, AtTheEndOfAStack) {
+  for (const char* left : {"300", "600", "1000", "2000", "3000", "6000"}) {
+    const outcome o = run_crash("last_words", {"stack", left});
+    EXPECT_EQ(o.status, 2) << left << o;
+    EXPECT_NE(o.err.find("fatal error: "), std::string::npos) << left << o;
+    EXPECT_NE(o.err.find("\ngoroutine "), std::string::npos) << left << o;
+    EXPECT_NE(o.err.find("last_words.cc:"), std::string::npos) << left << o;
+  }
+}
+
+TEST(Report, WithoutADescriptor) {
+  const outcome o = run_crash("last_words", {"descriptors"});
+  EXPECT_EQ(o.status, 2) << o;
+  EXPECT_TRUE(o.err.starts_with("fatal error: sync: unlock of unlocked mutex\n")) << o;
+  EXPECT_NE(o.err.find("last_words.cc:"), std::string::npos) << o;
 }
 
 TEST(Conformance, DED_08_a_handler_of_the_program_stays) {

@@ -58,6 +58,10 @@ TEST(Conformance, STK_05_overflow_of_the_schedulers_stack) {
   EXPECT_EQ(o.status, 2) << o;
   EXPECT_TRUE(o.err.starts_with("fatal error: morestack on g0\n\nruntime stack:\n")) << o;
   EXPECT_EQ(o.err.find("fatal error", 1), std::string::npos) << o;  // once
+  std::size_t frames = 0;
+  for (std::size_t at = 0; (at = o.err.find("shallow()\n", at)) != std::string::npos; ++at)
+    ++frames;
+  EXPECT_GE(frames, 50U) << o;  // from below the end of the stack up
 }
 
 // The default action, as without us: killed by the signal.

@@ -124,6 +124,16 @@ void stuck_after_a_lookup() {
   wait_for_nobody();
 }
 
+// Nothing of weft's could wake it, and no thread is there that might: the host has other ways.
+int owned_by_a_host() {
+  std::signal(SIGALRM, [](int) { ::_exit(7); });
+  const itimerval soon{{0, 0}, {0, 300'000}};
+  ::setitimer(ITIMER_REAL, &soon, nullptr);
+  weft::config c;
+  c.embedded = true;
+  return weft::run(c, wait_for_nobody);
+}
+
 void stuck_after_a_trace() {
   weft::debug::trace::start("/dev/null");
   weft::debug::trace::stop();
@@ -244,6 +254,7 @@ int main(int argc, char** argv) {
   }
   if (how == "after-a-sync") return weft::run(stuck_after_a_sync);
   if (how == "after-a-lookup") return weft::run(stuck_after_a_lookup);
+  if (how == "embedded") return owned_by_a_host();
   if (how == "after-a-trace") return weft::run(stuck_after_a_trace);
   return 9;
 }

@@ -112,6 +112,12 @@ void leave_with(std::string_view what) {
     }
     throw std::runtime_error("second");
   }
+  if (what == "beside-others") {
+    const weft::chan<void> never;
+    for (int i = 0; i < 2; ++i) weft::go([never] { never.recv(); });
+    while (weft::debug::runtime_stats().waiting < 2) weft::yield();
+    throw std::runtime_error("alone");
+  }
   if (what == "after-goexit") {
     try {
       weft::goexit();

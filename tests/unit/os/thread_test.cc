@@ -3,10 +3,15 @@
 // starter's alone.
 #include "os/thread.h"
 
+#include <atomic>
+#include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <string>
+#include <sys/syscall.h>
+#include <thread>
 #include <unistd.h>
 
 #include "os/note.h"
@@ -29,6 +34,39 @@ void look_around(void* arg) {
   r->name = name;
   pthread_sigmask(SIG_SETMASK, nullptr, &r->mask);
   r->done.wake();
+}
+
+// One that sleeps in read(2): the kernel names the call, and where its user code stands.
+TEST(Thread, WhereOneSleeps) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  std::atomic<pid_t> tid{0};
+  std::atomic<std::uintptr_t> frame{0};
+  std::thread t([&] {
+    frame = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+    tid = thread_id();
+    char c;
+    EXPECT_EQ(::read(ends[0], &c, 1), 1);
+  });
+  while (tid == 0) std::this_thread::yield();
+  asleep_in a;
+  for (int i = 0; i < 10'000 && a.call < 0; ++i) {
+    a = where_asleep(tid);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  if (a.call != asleep_in::unknown) {  // some kernels are built without it
+    EXPECT_EQ(a.call, SYS_read);
+    EXPECT_EQ(where_asleep(tid), a);
+    EXPECT_LT(a.sp, frame);
+    EXPECT_GT(a.sp + 64 * 1024, frame);
+    EXPECT_NE(a.pc, 0U);
+    EXPECT_EQ(where_asleep(thread_id()).call, asleep_in::runs);
+  }
+  EXPECT_EQ(::write(ends[1], "x", 1), 1);
+  t.join();
+  EXPECT_EQ(where_asleep(tid).call, asleep_in::unknown);  // gone
+  ::close(ends[0]);
+  ::close(ends[1]);
 }
 
 TEST(Thread, StartsWithArgumentNameAndMask) {

@@ -20,8 +20,8 @@ using namespace sched_test;
 // The variables that configure weft, gone for the time of a test and back afterwards.
 class Config : public GoTest {
  protected:
-  static constexpr const char* names[] = {"WEFT_PROCS", "WEFT_STACK", "WEFT_MAX_THREADS",
-                                          "WEFT_PREEMPT", "WEFT_DEBUG"};
+  static constexpr const char* names[] = {"WEFT_PROCS",   "WEFT_STACK", "WEFT_MAX_THREADS",
+                                          "WEFT_PREEMPT", "WEFT_DEBUG", "WEFT_TRACEBACK"};
   void SetUp() override {
     GoTest::SetUp();
     for (const char* n : names) {
@@ -112,6 +112,23 @@ TEST_F(Config, DebugSettings) {
   EXPECT_EQ(with("WEFT_DEBUG", "shuffle=7").shuffle, 7U);
   for (const char* bad : {"shuffle", "shuffle=", "shuffle=x", "no_such_thing=1"})
     expect_refused("WEFT_DEBUG", bad);
+}
+
+TEST_F(Config, Embedded) {
+  EXPECT_FALSE(config{}.embedded);
+  EXPECT_TRUE(with("WEFT_DEBUG", "embedded=1").embedded);
+  expect_refused("WEFT_DEBUG", "embedded");
+}
+
+TEST_F(Config, TracebackLevel) {
+  EXPECT_EQ(config{}.level, traceback::single);
+  EXPECT_EQ(with("WEFT_TRACEBACK", "").level, traceback::single);
+  const std::pair<const char*, traceback> levels[] = {
+      {"none", traceback::none},     {"single", traceback::single}, {"all", traceback::all},
+      {"system", traceback::system}, {"crash", traceback::crash},   {"0", traceback::none},
+      {"1", traceback::all},         {"2", traceback::system}};
+  for (const auto& [text, level] : levels) EXPECT_EQ(with("WEFT_TRACEBACK", text).level, level);
+  for (const char* bad : {"3", "loud", "ALL", "all "}) expect_refused("WEFT_TRACEBACK", bad);
 }
 
 TEST_F(Config, ShuffledRunsRunEverybody) {
