@@ -8,7 +8,9 @@
 //
 // A file begins and ends with a picture of everything (sync_trace), and has another one wherever
 // records were lost. The recorder has one a second, and rarer if they take long, and what it holds
-// begins with the oldest one that is still followed by everything that came after it. A pass takes
+// begins with the oldest one that is still followed by everything that came after it. It has more
+// where so much happens that a second does not fit: only what is older than a picture can go, and
+// what finds no room is lost, the last words of a dying process among it. A pass takes
 // only records up to the moment at which it began: then nothing is in the file whose cause is not.
 //
 // Who asks the writer for something waits for it. It will wake him, so that is an errand
@@ -38,7 +40,7 @@ namespace weft::rt {
 namespace {
 
 constexpr std::int64_t millisecond = 1'000'000, second = 1'000'000'000;
-constexpr std::int64_t pass_every = 20 * millisecond, busy_chunks = 16;
+constexpr std::int64_t pass_every = 20 * millisecond, soon = millisecond, busy_chunks = 16;
 constexpr std::size_t max_syncs = 64;
 constexpr std::uint64_t all = UINT64_MAX >> 8;
 
@@ -71,6 +73,7 @@ struct {
   struct {
     std::uint64_t stamp;
     std::int64_t at;
+    std::uint64_t filled;   // chunks by then
   } syncs[max_syncs] = {};  // of the recorder, oldest first
   std::size_t nsyncs = 0;
   // When the last picture was taken, and the CPU time that it took. Not the time on the wall: of a
@@ -167,19 +170,23 @@ bool open_file(perfetto_file& f, int fd) noexcept {
 
 // -- the recorder
 
-// The oldest picture from which on everything is wanted.
-std::size_t first_wanted(std::int64_t now, bool too_large) noexcept {
+// What has been recorded since a picture was taken, one chunk more or less.
+std::size_t bytes_since(std::uint64_t filled) noexcept {
+  return (traces.filled.load(memory_order_relaxed) - filled + 1) * sizeof(trace_chunk);
+}
+
+// The oldest picture from which on everything is wanted, and fits.
+std::size_t first_wanted(std::int64_t now) noexcept {
   std::size_t k = 0;
-  while (k + 1 < tracer.nsyncs && (too_large || tracer.syncs[k + 1].at <= now - tracer.age)) ++k;
+  while (k + 1 < tracer.nsyncs && (bytes_since(tracer.syncs[k].filled) > tracer.bytes ||
+                                   tracer.syncs[k + 1].at <= now - tracer.age))
+    ++k;
   return k;
 }
 
 void drop_old(std::int64_t now) noexcept {
   if (tracer.nsyncs == 0) return;
-  traces.lock.lock();
-  const std::size_t used = (traces.chunks - traces.free_chunks) * sizeof(trace_chunk);
-  traces.lock.unlock();
-  const std::size_t k = first_wanted(now, used > tracer.bytes);
+  const std::size_t k = first_wanted(now);
   tracer.nsyncs -= k;
   std::move(tracer.syncs + k, tracer.syncs + k + tracer.nsyncs, tracer.syncs);
   const std::uint64_t from = tracer.syncs[0].stamp;
@@ -205,14 +212,18 @@ void take_picture() noexcept {
     std::move(tracer.syncs + 1, tracer.syncs + tracer.nsyncs, tracer.syncs);
     --tracer.nsyncs;
   }
-  tracer.syncs[tracer.nsyncs++] = {stamp, tracer.last_sync};
+  tracer.syncs[tracer.nsyncs++] = {stamp, tracer.last_sync,
+                                   traces.filled.load(memory_order_relaxed)};
 }
 
 bool picture_is_due(std::int64_t now) noexcept {
   if (!tracing()) return false;
   if (traces.gap.load(memory_order_relaxed)) return now - tracer.last_sync >= 20 * tracer.sync_cost;
-  return tracer.now.load(memory_order_relaxed) == mode::recorder &&
-         now - tracer.last_sync >= std::max(second, 200 * tracer.sync_cost);
+  if (tracer.now.load(memory_order_relaxed) != mode::recorder) return false;
+  const bool much =
+      tracer.nsyncs != 0 && bytes_since(tracer.syncs[tracer.nsyncs - 1].filled) > tracer.bytes / 4;
+  return now - tracer.last_sync >=
+         (much ? 20 * tracer.sync_cost : std::max(second, 200 * tracer.sync_cost));
 }
 
 // Everything from the oldest picture to one that is taken now, with the world going on.
@@ -274,8 +285,10 @@ void writer_main(void*) noexcept {
       continue;
     }
     const std::int64_t now = nanotime();
-    if (picture_is_due(now)) take_picture();
-    if (chunks < busy_chunks) tracer.wake.sleep_until(now + pass_every);
+    const bool picture = picture_is_due(now);
+    if (picture) take_picture();
+    // The recorder drops what is older than a picture in its next pass: soon, if that was much.
+    if (chunks < busy_chunks) tracer.wake.sleep_until(now + (picture ? soon : pass_every));
   }
 }
 
@@ -317,7 +330,7 @@ void begin_trace(mode m, std::size_t buffer) {
     start_tracing(std::max<std::size_t>(buffer / sizeof(trace_chunk), 16), tracer.stacks);
     tracer.last_sync = nanotime();
     tracer.sync_cost = thread_cpu_ns(thread_id()) - began;
-    tracer.syncs[tracer.nsyncs++] = {0, tracer.last_sync};
+    tracer.syncs[tracer.nsyncs++] = {0, tracer.last_sync, traces.filled.load(memory_order_relaxed)};
   }
   tracer.now.store(m, memory_order_release);  // with the writer
   tracer.wake.wake();
@@ -397,8 +410,9 @@ void record(const recorder_options& o) {
     throw std::system_error(ENAMETOOLONG, std::generic_category(), "debug::trace::record");
   o.on_fatal.copy(tracer.on_fatal, o.on_fatal.size());
   tracer.on_fatal[o.on_fatal.size()] = '\0';
-  // Twice: what is kept, and what is being recorded while the oldest is about to go.
-  begin_trace(mode::recorder, 2 * o.bytes + 64 * sizeof(trace_chunk));
+  // Twice: what is kept, and what is being recorded while the oldest is about to go. And what may
+  // come between two passes, even if little is kept.
+  begin_trace(mode::recorder, 2 * o.bytes + 512 * sizeof(trace_chunk));
 }
 
 void write(const std::string& path) {

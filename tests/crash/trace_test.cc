@@ -26,6 +26,7 @@ TEST(Conformance, TRC_06_a_crash_while_tracing) { expect_flushed("file"); }
 TEST(Conformance, TRC_07_the_recorder_is_written_when_the_process_dies) {
   expect_flushed("recorder");
 }
+TEST(Conformance, TRC_07_its_last_words_are_there_however_much_happens) { expect_flushed("busy"); }
 
 }  // namespace
 }  // namespace weft::test
