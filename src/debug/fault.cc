@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SIGSEGV and SIGBUS: overflow of a goroutine's stack, of a thread's own (g0), or somebody else's.
+// SIGSEGV and SIGBUS: overflow of a goroutine's stack, of a thread's own (g0), of a signal stack,
+// or somebody else's.
 //
 // A goroutine's overflow shows as a fault in the guard below its stack; or, if one frame was larger
 // than the guard, as one near a stack pointer that has left the stack downwards and stands on no
@@ -15,8 +16,8 @@
 // be stopped. Rejected: throwing out of the handler, with signals still blocked or, unblocked, on a
 // stack that the next one would use.
 //
-// An overflow of the signal stack itself cannot be reported: the kernel has nowhere to put another
-// frame and kills the process.
+// An overflow of the signal stack itself, by a handler of the program's, has left that stack by its
+// lower end: so the kernel puts our frame at its upper one, over the oldest frames of the trace.
 //
 // Runs on the signal stack.
 #include <cerrno>
@@ -113,6 +114,20 @@ std::size_t limit_of(const G& g) noexcept {
   end_fatal();
 }
 
+[[noreturn]] void signal_overflow(const M& m, const registers& at) noexcept {
+  begin_fatal();
+  {
+    printer out(2);
+    out << "runtime: signal stack exceeds " << m.signals.hi() - m.signals.lo() - signal_stack::guard
+        << "-byte limit\nruntime: sp=";
+    out.hex(at.sp()) << " stack=[";
+    out.hex(m.signals.lo() + signal_stack::guard) << ", ";
+    out.hex(m.signals.hi()) << "]\nfatal error: stack overflow\n";
+  }
+  set_fault(at, nullptr);
+  end_fatal();
+}
+
 constexpr std::uintptr_t large_frame = 64 * 1024, close_by = 256;
 
 // Both stacks end in memory that cannot be touched; what is touched is at most a large frame away.
@@ -187,6 +202,7 @@ void on_fault(int sig, siginfo_t* info, void* context) {
     const M* m = current_m();
     const G* g = m != nullptr ? m->curg : nullptr;
     if (g != nullptr && addr >= g->stk.base && addr < g->stk.lo) goroutine_overflow(*g, at);
+    if (m != nullptr && m->signals.in_guard(addr)) signal_overflow(*m, at);
     const bool outside =
         m != nullptr && (g == nullptr || at.sp() < g->stk.base || at.sp() > g->stk.hi);
     if (outside && !m->signals.contains(at.sp())) {

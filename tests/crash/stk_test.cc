@@ -52,16 +52,30 @@ TEST(Conformance, STK_01_a_frame_larger_than_the_guard) {
   }
 }
 
+std::size_t frames_of_shallow(const outcome& o) {
+  std::size_t n = 0;
+  for (std::size_t at = 0; (at = o.err.find("shallow()\n", at)) != std::string::npos; ++at) ++n;
+  return n;
+}
+
 TEST(Conformance, STK_05_overflow_of_the_schedulers_stack) {
   if (under_tsan) GTEST_SKIP() << "TSan cannot go on after a fault on a thread's own stack";
   const outcome o = run_crash("overflow", {"g0"});
   EXPECT_EQ(o.status, 2) << o;
   EXPECT_TRUE(o.err.starts_with("fatal error: morestack on g0\n\nruntime stack:\n")) << o;
   EXPECT_EQ(o.err.find("fatal error", 1), std::string::npos) << o;  // once
-  std::size_t frames = 0;
-  for (std::size_t at = 0; (at = o.err.find("shallow()\n", at)) != std::string::npos; ++at)
-    ++frames;
-  EXPECT_GE(frames, 50U) << o;  // from below the end of the stack up
+  EXPECT_GE(frames_of_shallow(o), 50U) << o;  // from below the end of the stack up
+}
+
+TEST(Conformance, STK_05_overflow_of_a_signal_stack) {
+  if (sanitized) GTEST_SKIP() << "its handler for the first signal is another one";
+  const outcome o = run_crash("overflow", {"signal"});
+  EXPECT_EQ(o.status, 2) << o;
+  const std::regex head(R"(^runtime: signal stack exceeds \d+-byte limit\nruntime: sp=0x[0-9a-f]+ )"
+                        R"(stack=\[0x[0-9a-f]+, 0x[0-9a-f]+\]\nfatal error: stack overflow\n\n)"
+                        R"(runtime stack:\n)");
+  EXPECT_TRUE(std::regex_search(o.err, head)) << o;
+  EXPECT_GE(frames_of_shallow(o), 20U) << o;
 }
 
 // The default action, as without us: killed by the signal.

@@ -119,6 +119,13 @@ int main(int, char** argv) {
   if (how == "sent") {
     return weft::run(c, [] { ::raise(SIGSEGV); });
   }
+  if (how == "signal") {  // of the stack that signal handlers have
+    struct sigaction sa {};
+    sa.sa_handler = [](int) { sink = static_cast<char>(shallow(0)); };
+    sa.sa_flags = SA_ONSTACK;
+    ::sigaction(SIGUSR1, &sa, nullptr);
+    return weft::run(c, [] { ::raise(SIGUSR1); });
+  }
   if (how == "g0") {
     return weft::run(c, [] {
       weft::rt::M* m = weft::rt::current_m();
