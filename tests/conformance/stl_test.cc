@@ -280,6 +280,14 @@ std::int64_t machine_delay() {
   return sum + ticks[7] * (1'000'000'000 / ::sysconf(_SC_CLK_TCK));
 }
 
+// So often a thread of this process has waited for a page that the kernel had taken back: a disk's
+// time each, which no figure has.
+long pages_waited_for() {
+  rusage r{};
+  ::getrusage(RUSAGE_SELF, &r);
+  return r.ru_majflt;
+}
+
 // A goroutine is made ready while the maker keeps its own P, so an idle or spinning P has to come
 // for it; each time at another moment of that P's way to sleep. A million take 10 s on two free
 // CPUs; on CPUs that others use the two threads take turns, and it ends after a minute with what it
@@ -302,6 +310,7 @@ void hand_offs(int procs, int rounds) {
     });
     int stalls = 0;
     const std::int64_t delay_at_first = machine_delay();
+    long pages_before = pages_waited_for();
     std::int64_t longest = 0, delay_before = delay_at_first;
     const auto begin = steady::now();
     for (int i = 1; i <= rounds && steady::now() - begin < 60s; ++i) {
@@ -314,7 +323,10 @@ void hand_offs(int procs, int rounds) {
         const std::int64_t until = rt::nanotime() + (i / 16 % 128) * 1000;
         while (rt::nanotime() < until) rt::cpu_relax();
       }
-      if (i % 1024 == 0) delay_before = machine_delay();
+      if (i % 1024 == 0) {
+        delay_before = machine_delay();
+        pages_before = pages_waited_for();
+      }
       const std::int64_t before = rt::nanotime();
       work.release();
       // A lost wake-up never comes: we do not give our P away.
@@ -329,8 +341,10 @@ void hand_offs(int procs, int rounds) {
         const std::int64_t counted = rt::nanotime() + 2 * 10'000'000;
         while (rt::nanotime() < counted) rt::cpu_relax();
         const std::int64_t delay_after = machine_delay();
-        if (took - (delay_after - delay_before) > limit) ++stalls;
+        if (took - (delay_after - delay_before) > limit && pages_waited_for() == pages_before)
+          ++stalls;
         delay_before = delay_after;
+        pages_before = pages_waited_for();
       }
     }
     EXPECT_EQ(stalls, 0) << "of over 10 ms that the machine does not explain; longest " << longest
