@@ -285,11 +285,11 @@ requires std::equality_comparable<std::decay_t<K>> || std::is_null_pointer_v<std
 }
 
 // When ctx is cancelled f runs in a goroutine of its own; at once if it has been cancelled already.
+// Without a function that is fatal, then, as in Go.
 template <class F>
 requires std::invocable<std::decay_t<F>> stop_fn after_cancel(const context& ctx, F&& f) {
   using access = detail::context_access;
   detail::context_node* n = access::parent(ctx);
-  if (detail::is_nil(f)) detail::go_of_nil();
   auto* e = new detail::after_call<std::decay_t<F>>(std::in_place, std::forward<F>(f));
   e->retain();
   stop_fn stop = access::make_stop(ctx, e);

@@ -6,6 +6,7 @@
 // channel included; after_func fires whether or not its handle is kept.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <concepts>
 #include <cstdint>
@@ -65,7 +66,7 @@ template <class Rep, class Period>
 template <class Clock, class Duration>
 void sleep_until(std::chrono::time_point<Clock, Duration> tp) {
   do {
-    detail::sleep_until_ns(detail::deadline_at(tp));
+    detail::sleep_until_ns(std::min(detail::deadline_at(tp), detail::last_deadline));
     // A clock that was set meanwhile. In a bubble another clock than ours stands nearly still.
   } while (detail::ns_ahead(tp) > 0 && detail::bubble_here() == 0);
 }
@@ -113,7 +114,7 @@ class ticker {
   ticker() noexcept = default;
   template <class Rep, class Period>
   explicit ticker(std::chrono::duration<Rep, Period> d) {
-    if (d <= d.zero()) detail::throw_timer_misuse("non-positive interval for NewTicker");
+    if (!(d > d.zero())) detail::throw_timer_misuse("non-positive interval for NewTicker");
     const std::int64_t ns = detail::to_ns(d);
     detail::chan_core* twice = detail::make_timer(detail::deadline_after(ns), ns);
     c = detail::chan_access::adopt<detail::timer_chan>(detail::chan_ref(twice));
@@ -124,7 +125,7 @@ class ticker {
   }
   template <class Rep, class Period>
   void reset(std::chrono::duration<Rep, Period> d) const {
-    if (d <= d.zero()) detail::throw_timer_misuse("non-positive interval for Ticker.Reset");
+    if (!(d > d.zero())) detail::throw_timer_misuse("non-positive interval for Ticker.Reset");
     if (s_.get() == nullptr)
       detail::throw_timer_misuse("time: Reset called on uninitialized Ticker");
     const std::int64_t ns = detail::to_ns(d);
@@ -141,20 +142,24 @@ template <class Rep, class Period>
 }
 template <class Rep, class Period>
 [[nodiscard]] recv_chan<clock::time_point> tick(std::chrono::duration<Rep, Period> d) {
-  if (d <= d.zero()) return {};
+  if (!(d > d.zero())) return {};
   return ticker(d).c;
 }
 
 // f runs in a goroutine of its own. It is called as an lvalue, and again after each reset; two
-// calls may then overlap.
+// calls may then overlap. One without a function is fatal when it fires, as in Go.
 template <class Rep, class Period, detail::timer_function F>
 timer after_func(std::chrono::duration<Rep, Period> d, F&& f) {
   using fn = std::decay_t<F>;
-  if (detail::is_nil(f)) detail::go_of_nil();
   auto owned = std::make_unique<fn>(std::forward<F>(f));
   timer t(detail::make_func_timer(
-      detail::deadline_in(d), [](void* p) { std::invoke(*static_cast<fn*>(p)); }, owned.get(),
-      [](void* p) noexcept { delete static_cast<fn*>(p); }));
+      detail::deadline_in(d),
+      [](void* p) {
+        auto& call = *static_cast<fn*>(p);
+        if (detail::is_nil(call)) detail::go_of_nil();
+        std::invoke(call);
+      },
+      owned.get(), [](void* p) noexcept { delete static_cast<fn*>(p); }));
   (void)owned.release();
   return t;
 }

@@ -613,7 +613,7 @@ void block_for_ever(blocked_on what) {
 
 void block_until(blocked_on what, std::int64_t deadline) {
   constexpr wait_reason reasons[] = {wait_reason::chan_receive_nil, wait_reason::chan_send_nil,
-                                     wait_reason::select_no_cases};
+                                     wait_reason::select_no_cases, wait_reason::select_nil_cases};
   rt::maybe_preempt();
   rt::sleep_until(deadline, reasons[static_cast<int>(what)]);
 }

@@ -271,6 +271,14 @@ void each_channel(const void* waiting_on, void (*f)(void* arg, const chan_core*)
   for (std::size_t i = 0; i < s->n; ++i) f(arg, s->channel(i));
 }
 
+// All of them nil: what a dump calls it, as Go's does. A timeout is a case of its own there.
+static blocked_on blocks_on(const select_case* cases, std::size_t n,
+                            std::int64_t deadline) noexcept {
+  if (n == 0 && deadline == chan_core::forever) return blocked_on::no_cases;
+  if (n != 1 || deadline != chan_core::forever) return blocked_on::nil_cases;
+  return cases[0].is_send ? blocked_on::nil_send : blocked_on::nil_receive;
+}
+
 select_result select_cases(const select_case* cases, std::size_t n, std::int64_t deadline,
                            bool may_block) {
   if (may_block) rt::maybe_preempt();
@@ -289,8 +297,9 @@ select_result select_cases(const select_case* cases, std::size_t n, std::int64_t
   }
   if (live == 0) {
     if (!may_block) return {-1, op_result::would_block};
-    if (deadline == chan_core::forever) block_for_ever(blocked_on::no_cases);
-    block_until(blocked_on::no_cases, deadline);
+    const blocked_on what = blocks_on(cases, n, deadline);
+    if (deadline == chan_core::forever) block_for_ever(what);
+    block_until(what, deadline);
     return {-1, op_result::timeout};
   }
   const bool simple = live == 1 && !cases[order[0]].converts();

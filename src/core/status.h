@@ -117,6 +117,7 @@ enum class wait_reason : std::uint8_t {
   chan_send_nil,
   select,
   select_no_cases,
+  select_nil_cases,  // none of them can ever be ready
   sleep,
   sync_mutex_lock,
   sync_rwmutex_rlock,
@@ -151,6 +152,7 @@ constexpr std::string_view to_string(wait_reason r) noexcept {
     case chan_send_nil:
       return "chan send (nil chan)";
     case select:
+    case select_nil_cases:
       return "select";
     case select_no_cases:
       return "select (no cases)";

@@ -142,6 +142,7 @@ bool is_lost(const G& g) noexcept {
     case wait_reason::chan_receive_nil:
     case wait_reason::chan_send_nil:
     case wait_reason::select_no_cases:
+    case wait_reason::select_nil_cases:
       return sleeps_for_ever(&g);
     default:
       return false;

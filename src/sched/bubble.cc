@@ -47,7 +47,8 @@ bool from_outside(const bubble* b) noexcept { return bubble_of(current_m()) != b
 bool always_durable(wait_reason why) noexcept {
   using enum wait_reason;
   return why == sleep || why == chan_receive_nil || why == chan_send_nil ||
-         why == select_no_cases || why == sync_cond_wait || why == synctest_wait;
+         why == select_no_cases || why == select_nil_cases || why == sync_cond_wait ||
+         why == synctest_wait;
 }
 
 bool is_mutex(wait_reason why) noexcept {

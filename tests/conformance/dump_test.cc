@@ -14,6 +14,7 @@
 
 #include "sched/sched.h"
 #include "support/dumped.h"
+#include "support/leaks.h"
 #include "support/runtime.h"
 #include "weft/weft.hpp"
 
@@ -167,6 +168,31 @@ TEST(Conformance, DED_09_a_hundred_frames_are_whole) {
       const auto [shown, elided] = shown_and_elided(at_depth(depth));
       EXPECT_EQ(shown, std::min(frames, 100)) << depth;
       EXPECT_EQ(elided, std::max(frames - 100, 0)) << depth;
+    }
+  });
+}
+
+// As Go calls them.
+TEST(Conformance, DED_09_what_a_select_waits_for) {
+  goroutines_are_left_behind = true;
+  weft::run([] {
+    const chan<int> none(nullptr), never;
+    go({.name = "nothing"}, [] { weft::select(); });
+    go({.name = "one receive"}, [=] { weft::select(weft::recv(none)); });
+    go({.name = "one send"}, [=] { weft::select(weft::send(none, 1)); });
+    go({.name = "two"}, [=] { weft::select(weft::recv(none), weft::send(none, 1)); });
+    go({.name = "live"}, [=] { weft::select(weft::recv(never), weft::send(never, 1)); });
+    ASSERT_TRUE(all_wait(5));
+    const std::string text = dumped();
+    const std::pair<const char*, const char*> reasons[] = {
+        {"nothing", "select (no cases)"},
+        {"one receive", "chan receive (nil chan)"},
+        {"one send", "chan send (nil chan)"},
+        {"two", "select"},
+        {"live", "select"}};
+    for (const auto& [name, reason] : reasons) {
+      const std::string head = '"' + std::string(name) + "\" [" + reason + "]:\n";
+      EXPECT_NE(text.find(head), std::string::npos) << head << text;
     }
   });
 }

@@ -153,6 +153,15 @@ TEST(Conformance, DED_04_a_host_that_owns_the_process) {
   expect_deadlock(run_with("WEFT_DEBUG", "embedded=0", "deadlock", "receive"), asleep);
 }
 
+TEST(Conformance, DED_04_a_timer_that_never_comes_is_pending) {
+  for (const char* how :
+       {"sleep-max", "until-max", "after-max", "select-max", "recv-max", "context-max"}) {
+    const outcome o = run_crash("deadlock", {how});
+    EXPECT_EQ(o.status, 7) << how << o;
+    EXPECT_EQ(o.err, "") << how << o;
+  }
+}
+
 TEST(Conformance, DED_04_a_timer_is_pending) {
   const outcome o = run_crash("deadlock", {"timer"});
   EXPECT_EQ(o.status, 0) << o;

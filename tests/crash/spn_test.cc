@@ -17,12 +17,18 @@ void expect_fatal(const outcome& o, const std::string& what) {
 
 TEST(Conformance, SPN_02_go_of_nil) {
   for (const char* how : {"function", "pointer", "pointer-with-argument", "options", "async",
-                          "scope", "after-func", "after-func-pointer"}) {
+                          "scope", "after-func", "after-func-pointer", "after-cancel"}) {
     SCOPED_TRACE(how);
     const outcome o = run_crash("go_nil", {how});
     expect_fatal(o, "go of nil func value");
     EXPECT_EQ(o.out, "");
   }
+}
+
+TEST(Conformance, SPN_02_what_never_fires_needs_no_function) {
+  const outcome o = run_crash("go_nil", {"stopped"});
+  EXPECT_EQ(o.status, 0) << o;
+  EXPECT_EQ(o.out, "1 1\nbehind\n") << o;
 }
 
 // The first line of what the program printed: the goroutine.

@@ -306,7 +306,7 @@ struct select_result {
 WEFT_API select_result select_cases(const select_case* cases, std::size_t n, std::int64_t deadline,
                                     bool may_block);
 // For the plain forms on a nil channel and a select without cases.
-enum class blocked_on : std::uint8_t { nil_receive, nil_send, no_cases };
+enum class blocked_on : std::uint8_t { nil_receive, nil_send, no_cases, nil_cases };
 [[noreturn]] WEFT_API void block_for_ever(blocked_on what);
 WEFT_API void block_until(blocked_on what, std::int64_t deadline);
 

@@ -212,6 +212,7 @@ class after_call final : public after_entry {
       std::optional<F>& f;
       ~guard() { f.reset(); }  // on goexit too
     } g{static_cast<after_call*>(e)->f_};
+    if (is_nil(*g.f)) go_of_nil();
     std::invoke(std::move(*g.f));
   }
   static void drop_this(after_entry* e) noexcept { static_cast<after_call*>(e)->f_.reset(); }

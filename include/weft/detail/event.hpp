@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <ratio>
 #include <type_traits>
 
 #include <weft/detail/atomic.hpp>
@@ -77,12 +78,19 @@ std::int64_t to_ns(std::chrono::duration<Rep, Period> d) {
   if (!(d > d.zero())) return 0;
   const std::chrono::duration<long double, std::nano> wide(d);
   if (wide.count() >= static_cast<long double>(INT64_MAX)) return INT64_MAX;
-  return std::chrono::ceil<std::chrono::nanoseconds>(d).count();
+  if constexpr (std::is_integral_v<Rep> && std::ratio_divide<Period, std::nano>::den == 1) {
+    return std::chrono::ceil<std::chrono::nanoseconds>(d).count();
+  } else {  // whose own arithmetic may overflow, or has fewer digits
+    const auto whole = static_cast<std::int64_t>(wide.count());
+    return whole + (static_cast<long double>(whole) < wide.count() ? 1 : 0);
+  }
 }
-// The clock's time in `ns` from now, saturating.
+// The clock's time in `ns` from now, saturating: a time that never comes, but not INT64_MAX, which
+// is none. Who waits for it is as good as any other who waits for a timer.
+inline constexpr std::int64_t last_deadline = INT64_MAX - 1;
 inline std::int64_t deadline_after(std::int64_t ns) noexcept {
   const std::int64_t now = now_ns();
-  return ns >= INT64_MAX - now ? INT64_MAX : now + ns;
+  return ns >= last_deadline - now ? last_deadline : now + ns;
 }
 template <class Rep, class Period>
 std::int64_t deadline_in(std::chrono::duration<Rep, Period> d) {

@@ -124,11 +124,35 @@ void stuck_after_a_lookup() {
   wait_for_nobody();
 }
 
-// Nothing of weft's could wake it, and no thread is there that might: the host has other ways.
-int owned_by_a_host() {
+// Ends the process soon, by no thread that would count.
+void exit_soon() {
   std::signal(SIGALRM, [](int) { ::_exit(7); });
   const itimerval soon{{0, 0}, {0, 300'000}};
   ::setitimer(ITIMER_REAL, &soon, nullptr);
+}
+
+// Longer than the clock counts: a timer like others all the same.
+int sleeps_without_end(std::string_view how) {
+  exit_soon();
+  return weft::run([how] {
+    constexpr auto never = std::chrono::hours::max();
+    const weft::chan<int> c;
+    int out = 0;
+    if (how == "sleep-max") weft::sleep_for(never);
+    if (how == "until-max") weft::sleep_until(weft::clock::time_point::max());
+    if (how == "after-max") (void)weft::after(never).recv();
+    if (how == "select-max") weft::select(weft::recv(c), weft::timeout(never));
+    if (how == "recv-max") (void)c.recv_for(out, never);
+    if (how == "context-max") {
+      const auto [ctx, cancel] = weft::with_timeout(weft::background(), never);
+      ctx.done().recv();
+    }
+  });
+}
+
+// Nothing of weft's could wake it, and no thread is there that might: the host has other ways.
+int owned_by_a_host() {
+  exit_soon();
   weft::config c;
   c.embedded = true;
   return weft::run(c, wait_for_nobody);
@@ -254,6 +278,7 @@ int main(int argc, char** argv) {
   }
   if (how == "after-a-sync") return weft::run(stuck_after_a_sync);
   if (how == "after-a-lookup") return weft::run(stuck_after_a_lookup);
+  if (how.ends_with("-max")) return sleeps_without_end(how);
   if (how == "embedded") return owned_by_a_host();
   if (how == "after-a-trace") return weft::run(stuck_after_a_trace);
   return 9;

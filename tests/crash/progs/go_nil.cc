@@ -27,9 +27,24 @@ int main(int argc, char** argv) {
         s.go(std::function<void()>());
         s.wait();
       }
-      if (how == "after-func") weft::after_func(std::chrono::hours(1), std::function<void()>());
-      if (how == "after-func-pointer")
-        weft::after_func(std::chrono::hours(1), static_cast<void (*)()>(nullptr));
+      // These only when they fire.
+      constexpr auto soon = std::chrono::milliseconds(1);
+      const std::function<void()> none;
+      if (how == "after-func") weft::after_func(soon, none);
+      if (how == "after-func-pointer") weft::after_func(soon, static_cast<void (*)()>(nullptr));
+      if (how == "after-cancel") {
+        const auto [ctx, cancel] = weft::with_cancel(weft::background());
+        weft::after_cancel(ctx, none);
+        cancel();
+      }
+      if (how.starts_with("after")) weft::sleep_for(std::chrono::hours(1));
+      if (how == "stopped") {
+        const weft::timer t = weft::after_func(std::chrono::hours(1), none);
+        const auto [ctx, cancel] = weft::with_cancel(weft::background());
+        const weft::stop_fn stop = weft::after_cancel(ctx, none);
+        std::printf("%d %d\n", t.stop(), stop());
+        cancel();
+      }
     } catch (...) {
       std::puts("caught");
     }
