@@ -50,6 +50,12 @@ void begin_fatal() noexcept {
   ::syscall(SYS_rt_sigprocmask, SIG_BLOCK, &pipe, nullptr, sizeof pipe);
 }
 
+void wait_for_report() noexcept {
+  const pid_t who = reporter.load(memory_order_acquire);
+  if (who == 0 || who == static_cast<pid_t>(::syscall(SYS_gettid))) return;
+  for (;;) ::pause();
+}
+
 void end_fatal(bool all) noexcept {
   // A hook that fails is tried once more, from where its failure was noticed.
   if (fatal_hook h = hook.load(memory_order_acquire); h != nullptr && attempts++ < 2) h(all);

@@ -19,6 +19,9 @@ void set_fatal_hook(fatal_hook h) noexcept;
 // Only one thread reports; others that fail meanwhile wait here for the end of the process.
 void begin_fatal() noexcept;
 [[noreturn]] void end_fatal(bool all = false) noexcept;
+// Whoever would end the process, or stop the one who reports, lets him finish: never returns if
+// there is one.
+void wait_for_report() noexcept;
 
 // "fatal error: <what>\n", then the hook, then _exit(2).
 [[noreturn]] void fatal(std::string_view what) noexcept;

@@ -91,7 +91,7 @@ void write_report() noexcept {
   arena_list<lock_wait> cycles;
   g_record own;
   trace system;
-  const traceback level = sched.traceback;
+  const traceback level = sched.traceback.load(memory_order_relaxed);
   make_room_for_files();
   if (level >= traceback::all) report.all = true;
   show_runtime_frames = level >= traceback::system;

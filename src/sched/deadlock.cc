@@ -85,7 +85,7 @@ constexpr std::uint32_t sanitizer_threads = 0;
 }  // namespace
 
 void check_dead() noexcept {
-  if (sched.forked || sched.embedded) return;
+  if (sched.forked || sched.embedded.load(memory_order_relaxed)) return;
   std::uint32_t threads = 0, known = 0;
   for (bool counted = false; !counted;) {
     sched.lock.lock();

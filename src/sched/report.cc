@@ -11,6 +11,7 @@
 #include "base/demangle.h"
 #include "base/print.h"
 #include "sched/last_words.h"
+#include "sched/park.h"
 #include "sched/sched.h"
 #include "weft/fault.hpp"
 #include "weft/go.hpp"
@@ -87,6 +88,20 @@ void print_chain(printer& out, const std::exception_ptr& e, const char* fate) no
 
 }  // namespace
 
+namespace {
+constinit atomic<std::uint32_t> failing{0};  // goroutines whose exception nobody catches
+}
+
+// One that is being unwound comes to its report as soon as its clean-ups have run, if they do not
+// wait for something that never comes.
+void let_failing_report() {
+  constexpr std::int64_t patience = 10'000'000;
+  const std::int64_t until = nanotime() + patience;
+  // Acquire: with weft_uncaught.
+  while (failing.load(memory_order_acquire) != 0 && nanotime() < until) yield_g();
+  wait_for_report();
+}
+
 void report_uncaught(G* g) noexcept {
   begin_fatal();
   {
@@ -124,6 +139,7 @@ extern "C" __attribute__((visibility("hidden"))) _Unwind_Reason_Code weft_uncaug
     int, _Unwind_Action actions, _Unwind_Exception_Class, _Unwind_Exception*, _Unwind_Context*) {
   if ((actions & _UA_SEARCH_PHASE) != 0) {
     if (const weft::rt::G* g = weft::rt::current_g()) {
+      weft::rt::failing.fetch_add(1, weft::rt::memory_order_release);  // with let_failing_report
       weft::rt::keep_trace(g);
       weft::rt::keep_handled(g);
     }

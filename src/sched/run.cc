@@ -65,6 +65,7 @@ WEFT_CATCHES_FORCED_UNWIND void main_entry(void* closure) {
   auto* c = *static_cast<main_call**>(closure);
   try {
     c->status = c->fn(c->arg);
+    let_failing_report();
     if (sched.leakcheck) report_leaks();
     run_exit_hooks(c->status);
   } catch (const abi::__forced_unwind&) {
@@ -72,6 +73,7 @@ WEFT_CATCHES_FORCED_UNWIND void main_entry(void* closure) {
   } catch (...) {
     c->error = std::current_exception();
   }
+  let_failing_report();  // during the hooks, perhaps
   c->returned = true;
 }
 
@@ -90,8 +92,8 @@ void start_world(const config& c, M* m) {
   sched.preempt.store(c.preempt, memory_order_relaxed);
   sched.shuffle = c.shuffle != 0;
   sched.leakcheck = c.leakcheck;
-  sched.embedded = c.embedded;
-  sched.traceback = c.level;
+  sched.embedded.store(c.embedded, memory_order_relaxed);
+  sched.traceback.store(c.level, memory_order_relaxed);
   sched.trace_ns.store(std::int64_t{c.schedtrace} * 1'000'000, memory_order_relaxed);
   sched.trace_detail.store(c.scheddetail, memory_order_relaxed);
   sched.max_threads.store(

@@ -124,12 +124,12 @@ struct sched_state {
   atomic<bool> preempt{true};
   sigset_t
       mask{};  // of the thread that called run, and so of every M: children inherit it (SYS-05)
-  bool shuffle = false;                   // runnext or the ring, by coin
-  bool leakcheck = false;                 // report_leaks when main has returned
-  bool embedded = false;                  // check_dead looks for nothing
-  weft::traceback traceback{1};           // what a report shows: single, until a run says more
-  bool forked = false;                    // we are the child of a fork
-  atomic<std::uint32_t> wanted_procs{0};  // set_procs before a run; 0: automatic
+  bool shuffle = false;                                   // runnext or the ring, by coin
+  bool leakcheck = false;                                 // report_leaks when main has returned
+  atomic<bool> embedded{false};                           // check_dead looks for nothing
+  atomic<weft::traceback> traceback{weft::traceback{1}};  // what a report shows
+  bool forked = false;                                    // we are the child of a fork
+  atomic<std::uint32_t> wanted_procs{0};                  // set_procs before a run; 0: automatic
   atomic<bool> procs_auto{true};
   atomic<std::uint32_t> ncpu{1};  // CPUs we may run on; kept up to date by sysmon
 };
@@ -362,5 +362,8 @@ void trim_free_stacks() noexcept;  // sysmon: gives back what deep calls have to
 // -- run.cc
 void main_is_gone() noexcept;                      // main's goroutine ends
 [[noreturn]] void report_uncaught(G* g) noexcept;  // report.cc; inside a catch block
+// Main is done, and on its goroutine. Does not return if somebody else is about to end the process
+// with a report: that is how it ends.
+void let_failing_report();
 
 }  // namespace weft::rt

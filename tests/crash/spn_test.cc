@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPN: what ends the process. Each case is a program of its own (progs/), whose output and exit
 // status are compared.
+#include <cstdlib>
 #include <gtest/gtest.h>
 #include <string>
 
@@ -39,6 +40,20 @@ void expect_panic(const outcome& o, const std::string& text) {
   EXPECT_EQ(o.status, 2) << o;
   EXPECT_TRUE(o.err.starts_with("panic: " + text + "\n\ngoroutine " + id + " [running]:\n")) << o;
   EXPECT_EQ(o.out, id + "\n") << o;  // no terminate handler, nothing behind
+}
+
+// A goroutine that fails is about to report it when main returns, and main lets it: always.
+TEST(Conformance, SPN_04_main_returns_while_another_fails) {
+  for (const char* procs : {"1", "2", "3", "16"}) {
+    ::setenv("WEFT_PROCS", procs, 1);
+    for (int i = 0; i < 10; ++i) {
+      const outcome o = run_crash("uncaught", {"", "while-main-returns"});
+      EXPECT_EQ(o.status, 2) << procs << o;
+      EXPECT_TRUE(o.err.starts_with("panic: crash\n\ngoroutine ")) << procs << o;
+      EXPECT_NE(o.err.find("uncaught.cc:"), std::string::npos) << procs << o;
+    }
+  }
+  ::unsetenv("WEFT_PROCS");
 }
 
 TEST(Conformance, SPN_04_uncaught_after_goexit) {

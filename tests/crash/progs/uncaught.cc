@@ -138,6 +138,22 @@ int main(int argc, char** argv) {
     std::abort();
   });
   return weft::run([what, where] {
+    if (where == "while-main-returns") {
+      weft::wait_group wg;
+      wg.add(1);
+      weft::go([&wg] {
+        struct cleanup {
+          weft::wait_group& w;
+          ~cleanup() {
+            w.done();
+            weft::yield();
+          }
+        } c{wg};
+        throw std::runtime_error("crash");
+      });
+      wg.wait();
+      return;
+    }
     if (where == "go") {
       weft::go([what] { leave_with(what); });
       for (;;) weft::yield();
