@@ -214,7 +214,7 @@ TEST(Conformance, DED_09_those_in_a_call_have_a_stack) {
     const auto in_read = [] {
       const std::string text = dumped();
       int n = 0;
-      for (std::size_t at = 0; (at = text.find("read()\n", at)) != std::string::npos; ++at) ++n;
+      for (std::size_t at = 0; (at = text.find("::reads()\n", at)) != std::string::npos; ++at) ++n;
       return n;
     };
     EXPECT_TRUE(eventually([&] { return in_read() == 2; })) << dumped();

@@ -293,6 +293,7 @@ TEST(Report, TracebackLevels) {
 }
 
 TEST(Report, AChildOfAForkEndsBySigquit) {
+  if (under_tsan) GTEST_SKIP() << tsan_keeps_back;
   EXPECT_EQ(run_crash("quit", {"child"}).status, SIGQUIT);
 }
 
