@@ -63,14 +63,6 @@ setInterval(look, 1000); look();
 
 // -- helpers
 
-class errand {
- public:
-  errand() noexcept { rt::begin_errand(); }
-  ~errand() { rt::end_errand(); }
-  errand(const errand&) = delete;
-  errand& operator=(const errand&) = delete;
-};
-
 // A file without a name, on disk where that can be had: a trace may be large.
 class nameless_file {
  public:
@@ -110,15 +102,15 @@ answer record_trace(std::string_view query, int client) {
   answer a{200, "application/octet-stream", {}};
   try {
     {
-      const errand start;
+      const rt::errand start;
       trace::start(to.path());
     }
     record_for(seconds, client);
-    const errand stop;
+    const rt::errand stop;
     trace::stop();
     a.source = "recorded";
   } catch (const std::logic_error&) {  // there is one already
-    const errand write;
+    const rt::errand write;
     try {
       trace::write(to.path());
       a.source = "recorder";
@@ -131,7 +123,7 @@ answer record_trace(std::string_view query, int client) {
 }
 
 std::string goroutines() {
-  const errand dumping;
+  const rt::errand dumping;
   std::ostringstream text;
   dump(text);
   return text.str();

@@ -201,16 +201,8 @@ void drop_old(std::int64_t now) noexcept {
   });
 }
 
-// An errand: who waits for the world meanwhile gets it from us, and is not deadlocked.
-struct errand {
-  errand() noexcept { begin_errand(); }
-  ~errand() { end_errand(); }
-  errand(const errand&) = delete;
-  errand& operator=(const errand&) = delete;
-};
-
 void take_picture() noexcept {
-  const errand e;
+  const errand e;  // who waits for the world meanwhile gets it from us, and is not deadlocked
   const stopped_world w;
   if (!tracing()) return;
   const std::int64_t began = thread_cpu_ns(thread_id());

@@ -26,6 +26,10 @@
 //    without a P. Where return addresses can be exchanged (x86-64) the outermost of those frames
 //    returns to weft_left_landing; elsewhere ticks look until they meet it outside.
 //
+// A process that ends with a report uses the same signal to make everybody stay where he is and
+// show his registers (freeze_others): also those that sleep in a call, whose results matter no
+// more.
+//
 // Rejected: switching to the scheduler from the handler (Go). It needs to know that the interrupted
 // code is safe to leave, which no C++ compiler can say.
 //

@@ -25,6 +25,13 @@ inline void begin_errand() noexcept {
 }
 // One is done, whoever it woke has been woken: looks whether there is anybody left who can run.
 void end_errand() noexcept;  // deadlock.cc
+// For as long as a block lasts: whoever takes the world for others.
+struct errand {
+  errand() noexcept { begin_errand(); }
+  ~errand() { end_errand(); }
+  errand(const errand&) = delete;
+  errand& operator=(const errand&) = delete;
+};
 // What may come from outside at any moment and wake somebody, though nobody is at work for it yet:
 // signals that are wanted.
 extern constinit atomic<std::uint32_t> awaited;
